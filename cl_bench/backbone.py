@@ -1,0 +1,171 @@
+"""Frozen timm vision transformers: resolve a name, load and verify weights, and run them with a method's own attention."""
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+
+import timm
+import torch
+from safetensors.torch import load_file
+from timm.models.vision_transformer import Attention, Block, VisionTransformer, checkpoint_filter_fn
+from torch import Tensor, nn
+
+from cl_bench.config import BackboneSpec, unknown
+from cl_bench.errors import InputError
+
+Attend = Callable[[int, Block, Tensor], Tensor]
+"""(block index, block, tokens (B, N, D) before norm1) -> attention output (B, N, D), before layer scale and the residual sum."""
+
+
+class Backbone(nn.Module):
+    """A frozen ViT in evaluation mode, with the size and normalisation of its input."""
+
+    def __init__(self, vit: VisionTransformer, spec: BackboneSpec, weights_sha256: str):
+        super().__init__()
+        require_plain(vit, spec.name)
+        self.vit = vit.requires_grad_(False).eval()
+        self.spec = spec
+        self.weights_sha256 = weights_sha256
+
+    def train(self, mode: bool = True) -> "Backbone":
+        """Stays in evaluation mode whatever the method around it does."""
+        return super().train(False)
+
+    @property
+    def width(self) -> int:
+        """D, the length of a token and of a feature."""
+        return self.vit.embed_dim
+
+    @property
+    def depth(self) -> int:
+        """Number of blocks."""
+        return len(self.vit.blocks)
+
+    def features(self, images: Tensor, attend: Attend | None = None) -> Tensor:
+        """Features (B, D) of normalised images (B, 3, H, W): timm's own pooling of the final tokens, the class token where there is one."""
+        return self.vit.forward_head(tokens(self.vit, images, attend), pre_logits=True)
+
+
+def tokens(vit: VisionTransformer, images: Tensor, attend: Attend | None = None) -> Tensor:
+    """Tokens (B, N, D) after the final norm, from timm's own parts; `attend` replaces norm1 and attention of every block."""
+    x = vit.norm_pre(vit.patch_drop(vit._pos_embed(vit.patch_embed(images))))  # (B, N, D)
+    for index, block in enumerate(vit.blocks):
+        if attend is None:
+            x = block(x)
+        else:
+            x = x + block.drop_path1(block.ls1(attend(index, block, x)))
+            x = x + block.drop_path2(block.ls2(block.mlp(block.norm2(x))))
+    return vit.norm(x)
+
+
+def require_plain(vit: nn.Module, name: str) -> None:
+    """Raise InputError unless the model is built of the blocks that `tokens` reproduces."""
+    plain = type(vit) is VisionTransformer and all(type(b) is Block and type(b.attn) is Attention for b in vit.blocks)
+    if not plain or getattr(vit, "rope", None) is not None:
+        raise InputError(
+            f"backbone {name!r} is not a plain timm VisionTransformer ({type(vit).__name__}); expected pre-norm blocks with joint qkv attention"
+        )
+
+
+def resolve(name: str, image_size: int | None, weights: str | None, named: dict[str, Callable[[], BackboneSpec]]) -> BackboneSpec:
+    """The full specification of a backbone name; `named` are those that data set plugins bring.
+
+    Raises InputError for unknown names (nearest offered), for bare timm names that stand for several checkpoints, and for sizes
+    that the patches do not divide.
+    """
+    if name in named:
+        if weights or image_size:
+            raise InputError(f"backbone {name!r} ships with its weights and size; leave out --weights and --image-size")
+        return named[name]()
+    known = timm.list_models(module="vision_transformer")
+    architecture = name.split(".")[0]
+    if architecture not in known:
+        raise unknown("backbone", name, [*known, *named])
+    tags = timm.list_pretrained(f"{architecture}.*")
+    if name != architecture and name not in tags:
+        raise unknown("backbone", name, tags)
+    if name == architecture and not weights:
+        raise InputError(
+            f"backbone {name!r} names several checkpoints; give the full tag, one of: {', '.join(tags) or 'none is published: give --weights FILE'}"
+        )
+    if weights and not Path(weights).is_file():
+        raise InputError(f"no weights file {weights!r}; expected a .safetensors file with timm's own parameter names")
+    configs = [timm.get_pretrained_cfg(tag) for tag in ([name] if name in tags else tags or [name])]
+    if len({(config.mean, config.std) for config in configs}) > 1:
+        raise InputError(
+            f"the checkpoints of {name!r} expect different input normalisations; give the full tag the weights belong to: {', '.join(tags)}"
+        )
+    config = configs[0]
+    size = image_size or config.input_size[-1]
+    return BackboneSpec(name=name, weights=weights and str(Path(weights).resolve()), image_size=size, mean=tuple(config.mean), std=tuple(config.std))
+
+
+def load(spec: BackboneSpec) -> Backbone:
+    """The frozen backbone with its weights. Raises InputError when they cannot be had or do not fit."""
+    if spec.architecture is not None:
+        vit = VisionTransformer(**{**spec.architecture, "img_size": spec.image_size})
+    else:
+        vit = _create(spec)
+    if spec.weights:
+        digest = hashlib.sha256(Path(spec.weights).read_bytes()).hexdigest()
+        _load_file(vit, spec)
+    else:
+        digest = _state_digest(vit)
+    return Backbone(vit, spec, digest)
+
+
+def weights_digest(spec: BackboneSpec) -> str:
+    """sha256 of the weights file or, for timm's downloads, of the loaded parameters."""
+    if spec.weights:
+        return hashlib.sha256(Path(spec.weights).read_bytes()).hexdigest()
+    return load(spec).weights_sha256
+
+
+def _create(spec: BackboneSpec) -> nn.Module:
+    try:
+        return timm.create_model(spec.name, pretrained=spec.weights is None, num_classes=0, img_size=spec.image_size)
+    except AssertionError as error:
+        raise InputError(f"backbone {spec.name!r} does not take images of {spec.image_size} pixels: {error}") from error
+    except Exception as error:  # timm raises whatever its hub client does
+        if spec.weights is None:
+            raise InputError(
+                f"cannot download the weights of {spec.name!r} ({type(error).__name__}); "
+                f"download model.safetensors from huggingface.co/timm/{spec.name} and give it with --weights FILE"
+            ) from error
+        raise InputError(f"cannot build backbone {spec.name!r}: {error}") from error
+
+
+def _load_file(vit: VisionTransformer, spec: BackboneSpec) -> None:
+    try:
+        if spec.weights.endswith(".safetensors"):
+            state = load_file(spec.weights)
+        else:
+            state = torch.load(spec.weights, map_location="cpu", weights_only=True)
+    except Exception as error:  # each reader has its own exceptions for a file that is none of its kind
+        raise InputError(
+            f"cannot read weights {spec.weights}: {str(error).splitlines()[0]}; expected .safetensors, or .pth with tensors only"
+        ) from error
+    expected = vit.state_dict()
+    patch = state.get("patch_embed.proj.weight")
+    if isinstance(patch, Tensor) and patch.shape != expected["patch_embed.proj.weight"].shape:
+        shapes = f"{tuple(patch.shape)}, expected {tuple(expected['patch_embed.proj.weight'].shape)}"
+        raise InputError(f"weights {spec.weights} do not fit {spec.name!r}: patch_embed.proj.weight is {shapes}")
+    state = checkpoint_filter_fn({key: value.float() for key, value in state.items() if isinstance(value, Tensor)}, vit)
+    state = {key: value for key, value in state.items() if not key.startswith(("head.", "head_dist."))}
+    problems = [f"missing {key}" for key in expected if key not in state] + [f"unexpected {key}" for key in state if key not in expected]
+    problems += [
+        f"{key} is {tuple(state[key].shape)}, expected {tuple(value.shape)}"
+        for key, value in expected.items()
+        if key in state and state[key].shape != value.shape
+    ]
+    if problems:
+        more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
+        raise InputError(f"weights {spec.weights} do not fit {spec.name!r}: {'; '.join(problems[:3])}{more}")
+    vit.load_state_dict(state)
+
+
+def _state_digest(module: nn.Module) -> str:
+    digest = hashlib.sha256()
+    for name, value in sorted(module.state_dict().items()):
+        digest.update(name.encode() + value.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,70 @@
+"""Typed configurations: strict pydantic models, canonical JSON, and one-line errors that offer the nearest name."""
+
+import difflib
+import json
+from collections.abc import Iterable, Mapping
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from cl_bench.errors import InputError
+
+
+class Strict(BaseModel):
+    """A frozen model that refuses unknown keys and does not guess types."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class BackboneSpec(Strict):
+    """Where a vision transformer comes from and how its input is normalised."""
+
+    name: str  # full timm tag, or the name a data set plugin gives
+    architecture: dict | None = None  # timm VisionTransformer arguments, for backbones that timm does not name
+    weights: str | None = None  # local file; None means timm's own download
+    image_size: int
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+
+
+def canonical_json(value) -> str:
+    """One text per value: sorted keys, no spaces, no NaN."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
+    """The error for a name that is none of `known`, with the nearest one or, where none is near, all of them."""
+    known = sorted(known)
+    near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
+    return InputError(f"unknown {kind} {name!r}; {hint}")
+
+
+def parse_scalar(text: str):
+    """A command-line value as YAML reads it (on/off, numbers, null), with 1e-3 read as a number too."""
+    value = yaml.safe_load(text)
+    if isinstance(value, str):
+        try:
+            return float(value)
+        except ValueError:
+            return value
+    return value
+
+
+def build_config(model: type[Strict], layers: Iterable[Mapping], owner: str) -> Strict:
+    """`model` from its defaults overridden by each mapping in turn; every later layer wins.
+
+    Raises InputError naming the first unknown key (with the nearest known one) or the first bad value.
+    """
+    merged: dict = {}
+    for layer in layers:
+        for key in layer:
+            if key not in model.model_fields:
+                raise unknown(f"option of {owner}", key, model.model_fields)
+        merged.update(layer)
+    try:
+        return model.model_validate(merged)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "options"
+        raise InputError(f"{owner}: {where}={first['input']!r} is not usable: {first['msg']}") from None

@@ -1,0 +1,61 @@
+"""What a run ran on: recorded with every start, never part of its identity."""
+
+import platform
+import resource
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import cl_bench
+
+
+def describe(device: str, threads: int) -> dict:
+    """JSON values: versions, git commit (with a mark for uncommitted changes), processor or GPU, threads."""
+    import torch
+
+    facts = {
+        "cl_bench": cl_bench.__version__,
+        "git_commit": _git_commit(),
+        "python": platform.python_version(),
+        **{name: version(name) for name in ("torch", "timm", "numpy", "scipy")},
+        "platform": f"{platform.system()} {platform.machine()}",
+        "processor": _processor(),
+        "device": device,
+        "threads": threads,
+    }
+    if device.startswith("cuda"):
+        facts["gpu"] = torch.cuda.get_device_name(device)
+    return facts
+
+
+def peak_memory_bytes(device: str) -> int:
+    """Largest resident memory of this process so far or, on a GPU, the largest memory torch allocated there."""
+    if device.startswith("cuda"):
+        import torch
+
+        return torch.cuda.max_memory_allocated(device)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def _git_commit() -> str | None:
+    folder = Path(cl_bench.__file__).resolve().parent.parent
+    if not (folder / ".git").exists():
+        return None
+    try:
+        commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=folder, capture_output=True, text=True, check=True).stdout.strip()
+        changed = subprocess.run(
+            ["git", "status", "--porcelain", "--untracked-files=no"], cwd=folder, capture_output=True, text=True, check=True
+        ).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return commit + ("+changes" if changed.strip() else "")
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()

@@ -1,0 +1,140 @@
+"""What there is and what a plan would do, as lines of text."""
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+import cl_bench
+from cl_bench import registry
+from cl_bench.config import canonical_json
+from cl_bench.errors import InputError
+from cl_bench.record import DamagedRecord, RunRecord, RunSpec, Store
+
+
+def method_lines(results: Path) -> list[str]:
+    """Name, aliases and summary of every method."""
+    return _plugin_lines("methods")
+
+
+def dataset_lines(results: Path) -> list[str]:
+    """Name and summary of every data set."""
+    return _plugin_lines("datasets")
+
+
+def _plugin_lines(kind: registry.Kind) -> list[str]:
+    found = registry.plugins(kind).values()
+    width = max(len(", ".join((p.name, *p.aliases))) for p in found)
+    return [f"{', '.join((p.name, *p.aliases)):<{width}}  {p.summary}" for p in found]
+
+
+def backbone_lines(results: Path) -> list[str]:
+    """The backbones that data sets bring, then every published timm ViT by its full tag."""
+    import timm
+
+    return [*registry.named_backbones(), *timm.list_pretrained("vit_*")]
+
+
+def run_lines(results: Path) -> list[str]:
+    """Every run with its state and, when it has one, its accuracy after its last task."""
+    from cl_bench.metrics import final_accuracy
+
+    lines = []
+    for found in Store(results).records():
+        if not isinstance(found, RunRecord):
+            lines.append(f"damaged    {found[1]}")
+            continue
+        spec = found.spec
+        accuracy = f"{final_accuracy(found.correct, found.test_sizes):.2%}" if found.tasks else "–"
+        total = 1 if spec.joint else spec.num_tasks
+        state = f"{found.status:<8} {spec.run_id()}  {len(found.tasks)}/{total} tasks  {accuracy:>7}"
+        lines.append(f"{state}  {spec.label}  {spec.benchmark_name()}  seed {spec.order_seed}")
+    return lines or [f"no runs in {results}"]
+
+
+LISTS: dict[str, Callable[[Path], list[str]]] = {"methods": method_lines, "datasets": dataset_lines, "backbones": backbone_lines, "runs": run_lines}
+
+
+def system_lines() -> list[str]:
+    """Versions, devices and folders."""
+    import torch
+
+    from cl_bench.environment import describe
+    from cl_bench.source import cache_folder
+
+    device = "cuda:0" if torch.cuda.is_available() else "cpu"
+    facts = {**describe(device, torch.get_num_threads()), "package": Path(cl_bench.__file__).parent, "image cache": cache_folder()}
+    return [f"{key:<12} {value}" for key, value in facts.items()]
+
+
+def setting_lines(benchmark: str, method: str) -> list[str]:
+    """Every option of the method on the benchmark, with the layer its value comes from."""
+    dataset, _, splits = benchmark.rpartition("/")
+    if not dataset or not splits.isdigit():
+        raise InputError(f"{benchmark!r} is not a benchmark; expected DATASET/SPLITS, such as glyphs/10")
+    from cl_bench.plan import format_option
+
+    source, kind = registry.source_class(dataset.partition(":")[0]), registry.method_class(method)
+    layers = {f"{source.name} preset": source.PRESET, f"{benchmark} preset": kind.PRESETS.get(benchmark, {})}
+    lines = []
+    for key, field in kind.Config.model_fields.items():
+        value, origin = field.default, "default"
+        for name, layer in layers.items():
+            if key in layer:
+                value, origin = layer[key], name
+        lines.append(f"{key:<20} {format_option(value):<12} {origin}")
+    return lines
+
+
+def plan_lines(plan, store: Store, places: list[str]) -> list[str]:
+    """The runs of a plan with their state, the protocol of every benchmark, and what deserves a look."""
+    lines, warnings = [], list(plan.warnings)
+    for spec in _one_per_benchmark(plan.specs):
+        found, suspicious = _protocol(spec)
+        lines += found
+        warnings += suspicious
+    lines.append(f"{len(plan.specs)} runs on {', '.join(places)}, results in {store.root}:")
+    for spec in plan.specs:
+        lines.append(f"  {_state(spec, store):<22} {spec.run_id()}  {spec.label}  {spec.dataset}/{spec.num_tasks}  seed {spec.order_seed}")
+    return [*lines, *(f"warning: {warning}" for warning in warnings)] + ([] if warnings else ["nothing wrong found"])
+
+
+def _one_per_benchmark(specs: list[RunSpec]) -> list[RunSpec]:
+    return list({spec.benchmark_id(): spec for spec in reversed(specs)}.values())[::-1]
+
+
+def _state(spec: RunSpec, store: Store) -> str:
+    try:
+        record = store.load(spec)
+    except DamagedRecord:
+        return "damaged, starts again"
+    if record is None:
+        return "new"
+    return "finished" if record.status == "done" else f"continues at task {len(record.tasks) + 1}"
+
+
+def _protocol(spec: RunSpec) -> tuple[list[str], list[str]]:
+    from cl_bench.runner import split_images
+
+    source = registry.source_class(spec.dataset)(spec.dataset_argument)
+    train, test = split_images(source, spec.validation, spec.limit, spec.data_seed)
+    counts = [[int(np.isin(side.labels, classes).sum()) for classes in spec.task_classes] for side in (train, test)]
+    order = hashlib.sha256(canonical_json([c for classes in spec.task_classes for c in classes]).encode()).hexdigest()[:12]
+    backbone, transform, batch = spec.backbone, spec.transform, spec.options.get("batch", 1)
+    tasks = f"{len(source.class_names)} classes in {spec.num_tasks} tasks of {len(spec.task_classes[0])}"
+    lines = [f"{spec.benchmark_name()}: {tasks}, class order {order} (seed {spec.order_seed})"]
+    for name, found in zip(("training", "evaluation"), counts, strict=True):
+        spread = f"smallest {min(found)}, median {int(np.median(found))}, largest {max(found)}"
+        lines.append(f"  {name} images a task: {spread}; {sum(found)} in all")
+    lines.append(f"  backbone {backbone.name} ({spec.weights_sha256[:12]}), {backbone.image_size} px, mean {backbone.mean}, std {backbone.std}")
+    crop = f", crop_scale={transform.crop_scale:g}" if transform.augment == "crop" else ""
+    lines.append(f"  training transform: augment={transform.augment}{crop}")
+    warnings = []
+    if min(counts[0]) < batch:
+        warnings.append(f"{spec.benchmark_name()}: the smallest task has {min(counts[0])} training images, fewer than a batch of {batch}")
+    train_digests = {hashlib.sha256(image.tobytes()).digest() for image in train.images}
+    twins = sum(hashlib.sha256(image.tobytes()).digest() in train_digests for image in test.images)
+    if twins:
+        warnings.append(f"{spec.benchmark_name()}: {twins} evaluation images are pixel for pixel training images too")
+    return lines, warnings

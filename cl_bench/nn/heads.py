@@ -1,0 +1,40 @@
+"""One linear classifier per task, read together when predicting."""
+
+import torch
+from torch import Tensor, nn
+
+
+class TaskHeads(nn.Module):
+    """Heads (c_t, D) with bias; head t is trained in task t only, and scores of all heads are concatenated in stream order."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.width = width
+        self.heads = nn.ModuleList()
+
+    def grow(self, classes: int, generator: torch.Generator, warm: bool, device: torch.device) -> None:
+        """Add a head; earlier ones are frozen.
+
+        Published initialisation (`warm`): the first head is truncated normal (std 0.02) with zero bias; a head as wide as the first that
+        comes second starts from the first; every other one is U(-1/sqrt(D), 1/sqrt(D)). Otherwise every head is the latter.
+        """
+        head = nn.Linear(self.width, classes)
+        bound = self.width**-0.5
+        with torch.no_grad():
+            head.weight.uniform_(-bound, bound, generator=generator)
+            head.bias.uniform_(-bound, bound, generator=generator)
+            if warm and not self.heads:
+                nn.init.trunc_normal_(head.weight, std=0.02, generator=generator)
+                head.bias.zero_()
+            elif warm and len(self.heads) == 1 and self.heads[0].out_features == classes:
+                head.load_state_dict(self.heads[0].state_dict())
+        self.heads.requires_grad_(False)
+        self.heads.append(head.to(device))
+
+    def current(self, features: Tensor) -> Tensor:
+        """Scores (B, c_t) of the newest head."""
+        return self.heads[-1](features)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Scores (B, K_seen) of all heads."""
+        return torch.cat([head(features) for head in self.heads], dim=1)

@@ -1,0 +1,65 @@
+"""Null spaces of covariances, and an Adam whose finished update is projected."""
+
+from collections.abc import Callable
+from typing import Literal
+
+import numpy as np
+import torch
+from scipy.ndimage import gaussian_filter1d
+from torch import Tensor
+
+Nullity = Literal["official", "paper"]
+
+
+def nullity(spectrum: np.ndarray, rule: Nullity) -> int:
+    """R in 1..n-1: how many of the n singular values (descending) count as zero, by the corner of the L-shaped curve.
+
+    `paper`: NSP2 paper, eq. (adaptive nullity): R = n - argmax_j (s_{j-1} - 2 s_j + s_{j+1}), j counted from 1, the corner itself excluded.
+    `official`: the published code. The corner belongs to the null space; from n = 128 on the curve is first smoothed (Gaussian, sigma 10,
+    cut at 4 sigma, reflecting ends) and the first and last floor(0.015 n) second differences are ignored.
+    """
+    spectrum = np.asarray(spectrum, dtype=np.float64)
+    n = len(spectrum)
+    if n < 3:
+        raise ValueError(f"the nullity needs at least 3 singular values, got {n}: use at least 3 prompts")
+    if rule == "paper":
+        return n - 2 - int(np.argmax(np.diff(spectrum, 2)))
+    smooth = gaussian_filter1d(spectrum, 10, truncate=4.0, mode="reflect") if n >= 128 else spectrum
+    trim = int(0.03 * n / 2) if n >= 128 else 0
+    curvature = np.diff(smooth, 2)
+    corner = trim + 1 + int(np.argmax(curvature[trim : n - 2 - trim]))
+    corner = int(np.flatnonzero(spectrum >= spectrum[corner])[-1])
+    return n - corner
+
+
+def null_projector(covariance: Tensor, rule: Nullity | int) -> tuple[Tensor, int]:
+    """Pi = U0 U0' (n, n) onto the span of the eigenvectors of the R smallest eigenvalues, and R; float64 in, float64 out.
+
+    `rule` is a nullity rule, or R itself.
+    """
+    eigenvalues, vectors = torch.linalg.eigh(covariance)  # ascending
+    rank = rule if isinstance(rule, int) else nullity(eigenvalues.flip(0).clamp(min=0).cpu().numpy(), rule)
+    null = vectors[:, :rank]
+    return null @ null.T, rank
+
+
+def random_projector(n: int, rank: int, generator: torch.Generator) -> Tensor:
+    """Projector (n, n), float64, onto a uniformly random subspace of the given rank."""
+    basis, _ = torch.linalg.qr(torch.randn(n, rank, dtype=torch.float64, generator=generator))
+    return basis @ basis.T
+
+
+class ProjectedAdam(torch.optim.Adam):
+    """torch's Adam, then P <- P_before + project(P_after - P_before) for one parameter: the moments are never projected."""
+
+    def __init__(self, parameters, projected: torch.nn.Parameter, project: Callable[[Tensor], Tensor], **settings):
+        super().__init__(parameters, **settings)
+        self._projected, self._project = projected, project
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        """One Adam step with the projected update."""
+        before = self._projected.clone()
+        loss = super().step(closure)
+        self._projected.copy_(before + self._project(self._projected - before))
+        return loss

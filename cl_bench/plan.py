@@ -1,0 +1,234 @@
+"""From what a user asks for to the list of fully resolved runs, before any training."""
+
+import itertools
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import yaml
+
+from cl_bench import backbone as backbones
+from cl_bench import registry
+from cl_bench.config import BackboneSpec, Strict, build_config, parse_scalar, unknown
+from cl_bench.errors import InputError
+from cl_bench.method import Method
+from cl_bench.record import RunSpec, Transform
+from cl_bench.source import Source
+from cl_bench.stream import class_order, cut
+
+FIRST_SEED = 2024  # the published code runs seeds 2024, 2025, 2026
+RUN_SETTINGS = ("precision",)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What `cl-bench run` was asked for; every field has the command-line option's name."""
+
+    methods: str = "vpt-nsp2"
+    dataset: str = "glyphs"
+    splits: str = "10"
+    seeds: str = "1"
+    order_seed: int | None = None
+    init_seed: int | None = None
+    data_seed: int | None = None
+    backbone: str | None = None
+    weights: str | None = None
+    image_size: int | None = None
+    limit: int | None = None
+    validation: float | None = None
+    set: dict = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The runs, in the order asked for, and what deserves a look before they start."""
+
+    specs: list[RunSpec]
+    warnings: list[str]
+
+
+def request_from(command_line: dict, config_file: Path | None) -> Request:
+    """Options from a YAML file overridden by the command line (None means not given). Raises InputError naming unknown keys."""
+    values: dict = {}
+    if config_file is not None:
+        values = _read_yaml(config_file)
+        for key in values:
+            if key not in Request.__dataclass_fields__:
+                raise unknown(f"key of {config_file}", str(key), Request.__dataclass_fields__)
+        for key in ("methods", "splits", "seeds"):
+            if key in values:
+                values[key] = ",".join(map(str, values[key])) if isinstance(values[key], list) else str(values[key])
+        if not isinstance(values.get("set", {}), dict):
+            raise InputError(f"{config_file}: set must be a mapping of option to value, got {values['set']!r}")
+    given = {key: value for key, value in command_line.items() if value is not None}
+    settings = {**values.pop("set", {}), **given.pop("set", {})}
+    return Request(**{**values, **given, "set": settings})
+
+
+def _read_yaml(path: Path) -> dict:
+    try:
+        values = yaml.safe_load(path.read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        reason = error.strerror if isinstance(error, OSError) else " ".join(str(error).split())
+        raise InputError(f"cannot read {path}: {reason}") from error
+    if not isinstance(values, dict):
+        raise InputError(f"{path} must hold a mapping of option to value, got {type(values).__name__}")
+    return values
+
+
+def parse_settings(items: Sequence[str]) -> dict:
+    """["eta=0.9", ...] -> {"eta": 0.9, ...}."""
+    settings = {}
+    for item in items:
+        key, equals, value = item.partition("=")
+        if not equals or not key.strip() or not value.strip():
+            raise InputError(f"{item!r} is not an option; expected KEY=VALUE, such as eta=0.9")
+        settings[key.strip()] = parse_scalar(value)
+    return settings
+
+
+def parse_methods(text: str) -> list[tuple[str, dict]]:
+    """ "nsp2[b1=on,eta=0.9|1],pgp" -> one (name, options) per method and grid point, in order."""
+    selections = []
+    for item in _split_outside_brackets(text):
+        match = re.fullmatch(r"([^\[\]]+?)(?:\[([^\[\]]*)\])?", item.strip())
+        if not match:
+            raise InputError(f"{item!r} is not a method; expected NAME or NAME[option=value,option=value|value]")
+        grid = {}
+        for option in filter(None, (part.strip() for part in (match[2] or "").split(","))):
+            key, equals, alternatives = option.partition("=")
+            if not equals or not all(value.strip() for value in alternatives.split("|")):
+                raise InputError(f"{option!r} in {item!r} is not an option; expected KEY=VALUE or KEY=VALUE|VALUE")
+            if key.strip() in grid:
+                raise InputError(f"option {key.strip()!r} stands twice in {item!r}; for several values write {key.strip()}=A|B")
+            grid[key.strip()] = [parse_scalar(value) for value in alternatives.split("|")]
+        selections += [(match[1].strip(), dict(zip(grid, point, strict=True))) for point in itertools.product(*grid.values())]
+    if not selections:
+        raise InputError("--methods is empty; `cl-bench ls methods` lists what there is")
+    return selections
+
+
+def _split_outside_brackets(text: str) -> list[str]:
+    parts = re.split(r",(?![^\[]*\])", text)
+    return [part for part in parts if part.strip()]
+
+
+def parse_splits(text: str) -> list[int]:
+    """ "10,20" -> [10, 20]."""
+    try:
+        splits = [int(part) for part in str(text).split(",")]
+    except ValueError:
+        raise InputError(f"--splits {text!r}: expected numbers of tasks, such as 10 or 10,20") from None
+    return list(dict.fromkeys(splits))
+
+
+def parse_seeds(text: str) -> list[int]:
+    """ "3" -> the first three seeds, 2024 to 2026; "2024,2031" -> these (a trailing comma makes a list of one)."""
+    try:
+        numbers = [int(part) for part in str(text).split(",") if part.strip()]
+    except ValueError:
+        numbers = []
+    if not numbers or ("," not in str(text) and not 1 <= numbers[0] <= 1000):
+        raise InputError(f"--seeds {text!r}: expected how many (3), or which, with a comma (2024,2031 or 2024,)")
+    return numbers if "," in str(text) else list(range(FIRST_SEED, FIRST_SEED + numbers[0]))
+
+
+def open_source(name: str) -> tuple[str, str | None, Source]:
+    """ "folder:PATH" -> ("folder", absolute PATH, the source); raises InputError when it cannot be used."""
+    base, _, argument = name.partition(":")
+    plugin = registry.find("datasets", base)
+    argument = str(Path(argument).expanduser().resolve()) if argument else None
+    return plugin.name, argument, plugin.load().SOURCE(argument)
+
+
+def make_plan(request: Request) -> Plan:
+    """Every run of methods x grid x splits x seeds. Raises InputError for the first thing that cannot run."""
+    selections = [(registry.find("methods", name), options) for name, options in parse_methods(request.methods)]
+    dataset, argument, source = open_source(request.dataset)
+    backbone = _backbone(request, source)
+    weights_sha256, manifest = backbones.weights_digest(backbone), source.manifest_digest()
+    if request.limit is not None and request.limit < len(source.class_names):
+        raise InputError(f"--limit {request.limit} leaves classes without a training image; give at least {len(source.class_names)}, one a class")
+    if request.validation is not None and not 0 < request.validation < 1:
+        raise InputError(f"--validation {request.validation}: expected the fraction of training images to hold out, such as 0.25")
+    shared, per_method, precision = _sort_settings(request.set, [plugin.load().METHOD for plugin, _ in selections])
+    transform = build_config(Transform, [source.TRANSFORM, shared], "the run")
+    specs, warnings = [], []
+    for splits, seed in itertools.product(parse_splits(request.splits), parse_seeds(request.seeds)):
+        seeds = {"order_seed": request.order_seed, "init_seed": request.init_seed, "data_seed": request.data_seed}
+        seeds = {key: seed if value is None else value for key, value in seeds.items()}
+        tasks = cut(class_order(len(source.class_names), seeds["order_seed"]), splits)
+        for plugin, chosen in selections:
+            kind: type[Method] = plugin.load().METHOD
+            if kind.current_task_loss and not kind.joint and len(tasks[0]) == 1:
+                raise InputError(
+                    f"{plugin.name} compares the classes of the current task only: with one class a task (--splits {splits}) its loss is always 0 "
+                    "and nothing is learned; choose fewer splits or a method with a loss over all classes"
+                )
+            preset = {**_known(source.PRESET, kind), **kind.PRESETS.get(f"{dataset}/{splits}", {})}
+            config = build_config(kind.Config, [preset, _known(per_method, kind), chosen], plugin.name)
+            spec = RunSpec(
+                method=plugin.name,
+                method_version=kind.version,
+                options=config.model_dump(mode="json"),
+                dataset=dataset,
+                dataset_argument=argument,
+                manifest_digest=manifest,
+                task_classes=tasks,
+                joint=kind.joint,
+                **seeds,
+                backbone=backbone,
+                weights_sha256=weights_sha256,
+                transform=transform,
+                precision=precision,
+                limit=request.limit,
+                validation=request.validation,
+                label=label(plugin.name, config, build_config(kind.Config, [preset], plugin.name)),
+                display=kind.display,
+                smoke=source.smoke,
+            )
+            specs.append(spec)
+    unique = {spec.run_id(): spec for spec in specs}
+    if len(unique) < len(specs):
+        warnings.append(f"{len(specs) - len(unique)} of {len(specs)} runs are asked for twice (equal settings); each runs once")
+    return Plan(list(unique.values()), warnings)
+
+
+def _backbone(request: Request, source: Source) -> BackboneSpec:
+    name = request.backbone or source.default_backbone()
+    if name is None:
+        raise InputError(f"data set {source.name!r} has no backbone of its own; name one with --backbone (`cl-bench ls backbones`)")
+    return backbones.resolve(name, request.image_size, request.weights, registry.named_backbones())
+
+
+def _sort_settings(settings: dict, kinds: list[type[Method]]) -> tuple[dict, dict, str]:
+    """(augmentation, method options, precision) of --set; each key must mean something to the run or to at least one method."""
+    options = {key for kind in kinds for key in kind.Config.model_fields}
+    for key in settings:
+        if key not in options and key not in Transform.model_fields and key not in RUN_SETTINGS:
+            raise unknown("--set option", key, [*options, *Transform.model_fields, *RUN_SETTINGS])
+    precision = settings.get("precision", "fp32")
+    if precision not in ("fp32", "bf16"):
+        raise InputError(f"precision={precision!r}: expected fp32 or bf16")
+    augmentation = {key: value for key, value in settings.items() if key in Transform.model_fields}
+    return augmentation, {key: value for key, value in settings.items() if key in options}, precision
+
+
+def _known(settings: dict, kind: type[Method]) -> dict:
+    return {key: value for key, value in settings.items() if key in kind.Config.model_fields}
+
+
+def label(name: str, config: Strict, baseline: Strict) -> str:
+    """The method's name with the options that differ from the benchmark's baseline, in the config's own order."""
+    differing = [
+        f"{key}={format_option(getattr(config, key))}" for key in type(config).model_fields if getattr(config, key) != getattr(baseline, key)
+    ]
+    return name + (f"[{','.join(differing)}]" if differing else "")
+
+
+def format_option(value) -> str:
+    """An option's value as it is written on the command line."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return "null" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,48 @@
+"""From uint8 images to the network's input, on the device and for a whole batch at once."""
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from cl_bench.config import BackboneSpec
+from cl_bench.record import Transform
+from cl_bench.seeds import uniforms
+
+
+class Preprocess:
+    """Resizes, augments and normalises; an image's augmentation depends on (data seed, pass, image index) alone."""
+
+    def __init__(self, backbone: BackboneSpec, transform: Transform, data_seed: int, device: torch.device):
+        self.size, self.transform, self.data_seed, self.device = backbone.image_size, transform, data_seed, device
+        mean, std = (torch.tensor(values, device=device).view(1, 3, 1, 1) for values in (backbone.mean, backbone.std))
+        self._scale, self._offset = 1.0 / (255.0 * std), -mean / std
+
+    def plain(self, images: Tensor) -> Tensor:
+        """Evaluation input (B, 3, S, S) of uint8 images (B, h, w, 3): antialiased bicubic resize to S x S, normalised as the checkpoint was."""
+        pixels = images.to(self.device).permute(0, 3, 1, 2).float()
+        if pixels.shape[-2:] != (self.size, self.size):
+            pixels = F.interpolate(pixels, (self.size, self.size), mode="bicubic", antialias=True, align_corners=False).clamp_(0, 255)
+        return pixels * self._scale + self._offset
+
+    def augmented(self, images: Tensor, pass_index: int, indices: np.ndarray) -> Tensor:
+        """Training input (B, 3, S, S): with `augment="crop"` a random resized crop (aspect 3/4 to 4/3, bilinear), else as `plain`."""
+        if self.transform.augment == "none":
+            return self.plain(images)
+        pixels = images.to(self.device).permute(0, 3, 1, 2).float() * self._scale + self._offset
+        theta = torch.from_numpy(self._crops(pass_index, indices)).to(self.device)
+        grid = F.affine_grid(theta, [len(images), 3, self.size, self.size], align_corners=False)
+        return F.grid_sample(pixels, grid, mode="bilinear", padding_mode="border", align_corners=False)
+
+    def _crops(self, pass_index: int, indices: np.ndarray) -> np.ndarray:
+        """Affine matrices (B, 2, 3) of crops with area in [crop_scale, 1] and log-uniform aspect, shrunk where they would not fit."""
+        area, aspect, left, top = uniforms(indices, 4, self.data_seed, "crop", pass_index).T
+        area = self.transform.crop_scale + (1.0 - self.transform.crop_scale) * area
+        aspect = np.exp(math.log(3 / 4) + math.log(16 / 9) * aspect)
+        width, height = np.minimum(np.sqrt(area * aspect), 1.0), np.minimum(np.sqrt(area / aspect), 1.0)
+        theta = np.zeros((len(indices), 2, 3), np.float32)
+        theta[:, 0, 0], theta[:, 1, 1] = width, height
+        theta[:, 0, 2], theta[:, 1, 2] = (1 - width) * (2 * left - 1), (1 - height) * (2 * top - 1)
+        return theta

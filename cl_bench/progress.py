@@ -1,0 +1,30 @@
+"""How a run tells the process that started it how far it is."""
+
+import json
+import os
+from pathlib import Path
+
+from cl_bench.record import RunSpec
+from cl_bench.trainer import Progress
+
+
+class ProgressFile:
+    """Writes progress.json after every pass: share done (by passes), task, loss, speed. Losing it loses nothing."""
+
+    def __init__(self, path: Path, spec: RunSpec):
+        self._path, self._tasks = path, 1 if spec.joint else spec.num_tasks
+
+    def __call__(self, progress: Progress) -> None:
+        facts = {
+            "done": (progress.task + progress.done_passes / progress.passes) / self._tasks,
+            "task": progress.task + 1,
+            "tasks": self._tasks,
+            "loss": progress.loss,
+            "images_per_second": progress.images_per_second,
+        }
+        partial = self._path.with_suffix(".partial")
+        try:
+            partial.write_text(json.dumps(facts))
+            os.replace(partial, self._path)
+        except OSError:
+            pass  # a full disk is reported when the task is saved

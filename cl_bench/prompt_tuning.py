@@ -1,0 +1,91 @@
+"""VPT-deep with one linear head per task, the common body of the VPT methods.
+
+Cross-entropy of the current head's scores over a temperature, Adam with coupled weight decay, prompts carried from task to task; at
+prediction the scores of all heads stand side by side. NSP2 paper, appendix "Implementation details".
+"""
+
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, optim
+from torch.nn import functional as F
+
+from cl_bench import seeds
+from cl_bench.backbone import Backbone
+from cl_bench.config import Strict
+from cl_bench.errors import InputError
+from cl_bench.method import GradientMethod
+from cl_bench.nn.heads import TaskHeads
+from cl_bench.nn.prompts import DeepPrompts
+from cl_bench.stream import StreamInfo, Task
+
+
+class PromptTuningConfig(Strict):
+    """Settings of every VPT method; the defaults are those of 10-split CIFAR-100 in the NSP2 paper (appendix B) and its published code."""
+
+    prompts: int = Field(4, ge=1)  # M, prompts per block
+    layers: int | None = Field(None, ge=1)  # first blocks that get prompts; None: all
+    temperature: float = Field(28.0, gt=0)  # tau
+    learning_rate: float = Field(0.01, gt=0)
+    weight_decay: float = Field(5e-5, ge=0)  # coupled: added to the gradient
+    batch: int = Field(256, ge=1)
+    passes: int = Field(100, ge=1)
+    lr_milestones: Literal["code", "paper"] = "code"  # x0.1 after 40 and 70 % of the passes (published code) or 50 and 80 % (paper)
+    epoch_mode: Literal["repeat10", "plain"] = "repeat10"  # ten passes shuffled together (published code) or each by itself
+    head_init: Literal["published", "fresh"] = "published"  # see TaskHeads.grow
+
+
+class PromptTuning(GradientMethod):
+    """Sequential prompt tuning; subclasses change what happens to the prompts' gradient or update."""
+
+    Config = PromptTuningConfig
+    current_task_loss = True
+    statistics_batch = 100
+
+    def __init__(self, config: PromptTuningConfig, backbone: Backbone, stream: StreamInfo):
+        super().__init__(config, backbone, stream)
+        layers = backbone.depth if config.layers is None else config.layers
+        if layers > backbone.depth:
+            raise InputError(f"layers={layers}, but backbone {backbone.spec.name!r} has {backbone.depth} blocks")
+        self.prompts = DeepPrompts(layers, config.prompts, backbone.width, seeds.generator(stream.init_seed, "prompts")).to(self.device)
+        self.head = TaskHeads(backbone.width)
+
+    @property
+    def P(self) -> torch.nn.Parameter:
+        """The prompts of all blocks, (L, M, D)."""
+        return self.prompts.P
+
+    def grow(self, task: Task) -> None:
+        """Add the task's head."""
+        generator = seeds.generator(self.stream.init_seed, "head", task.index)
+        self.head.grow(len(task.classes), generator, warm=self.config.head_init == "published", device=self.device)
+
+    def loss(self, images: Tensor, labels: Tensor, task: Task) -> Tensor:
+        """CE(z / tau, y) over the classes of the current task."""
+        z = self.head.current(self.backbone.features(images, self.prompts.attend))  # (B, c_t)
+        return F.cross_entropy(z.float() / self.config.temperature, labels - task.first_label)
+
+    def make_optimizer(self, task: Task) -> optim.Optimizer:
+        """A new Adam for the prompts and the current head."""
+        return optim.Adam(self.trained_parameters(), **self.adam_settings())
+
+    def trained_parameters(self) -> list[torch.nn.Parameter]:
+        """The prompts, then weight and bias of the current head."""
+        return [self.P, *self.head.heads[-1].parameters()]
+
+    def adam_settings(self) -> dict:
+        """Learning rate and coupled weight decay; betas 0.9 and 0.999, eps 1e-8 are torch's own."""
+        return {"lr": self.config.learning_rate, "weight_decay": self.config.weight_decay}
+
+    def milestones(self) -> tuple[float, ...]:
+        """(0.4, 0.7) or (0.5, 0.8) of the passes."""
+        return (0.4, 0.7) if self.config.lr_milestones == "code" else (0.5, 0.8)
+
+    def repeats(self) -> int:
+        """10 or 1."""
+        return 10 if self.config.epoch_mode == "repeat10" else 1
+
+    def predict(self, images: Tensor) -> Tensor:
+        """Scores of all heads, (B, K_seen)."""
+        return self.head(self.backbone.features(images, self.prompts.attend))

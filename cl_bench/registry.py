@@ -1,0 +1,76 @@
+"""Finds plugins by name without importing the others: files of `methods/` and `datasets/`, and third parties' entry points."""
+
+import ast
+import importlib
+import importlib.metadata
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Literal
+
+import cl_bench
+from cl_bench.config import unknown
+
+Kind = Literal["methods", "datasets"]
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """One plugin: its full name, short aliases, a line about it, and the module that holds it."""
+
+    name: str
+    module: str
+    aliases: tuple[str, ...] = ()
+    summary: str = ""
+
+    def load(self) -> ModuleType:
+        """Import the plugin's module, and only this one."""
+        return importlib.import_module(self.module)
+
+
+def plugins(kind: Kind) -> dict[str, Plugin]:
+    """All plugins of a kind by full name. Files are read, not imported; a leading underscore marks a helper."""
+    found = {}
+    for folder in cl_bench.__path__:
+        for path in sorted((Path(folder) / kind).glob("[a-z]*.py")):
+            facts = _constants(path)
+            name = path.stem.replace("_", "-")
+            found.setdefault(name, Plugin(name, f"cl_bench.{kind}.{path.stem}", tuple(facts.get("ALIASES", ())), facts.get("SUMMARY", "")))
+    for entry in importlib.metadata.entry_points(group=f"cl_bench.{kind}"):
+        found.setdefault(entry.name, Plugin(entry.name, entry.module, (), f"from {entry.dist.name if entry.dist else entry.module}"))
+    return found
+
+
+def find(kind: Kind, name: str) -> Plugin:
+    """The plugin with this full name or alias. Raises InputError with the nearest name."""
+    known = plugins(kind)
+    for plugin in known.values():
+        if name == plugin.name or name in plugin.aliases:
+            return plugin
+    raise unknown({"methods": "method", "datasets": "data set"}[kind], name, [*known, *(alias for p in known.values() for alias in p.aliases)])
+
+
+def method_class(name: str) -> type:
+    """The class a method plugin registers as METHOD."""
+    return find("methods", name).load().METHOD
+
+
+def source_class(name: str) -> type:
+    """The class a data set plugin registers as SOURCE."""
+    return find("datasets", name).load().SOURCE
+
+
+def named_backbones() -> dict:
+    """Backbones that data set plugins bring along: name -> function returning a BackboneSpec."""
+    found = {}
+    for plugin in plugins("datasets").values():
+        found.update(getattr(plugin.load(), "BACKBONES", {}))
+    return found
+
+
+def _constants(path: Path) -> dict:
+    facts = {}
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id in ("ALIASES", "SUMMARY"):
+            facts[node.targets[0].id] = ast.literal_eval(node.value)
+    return facts

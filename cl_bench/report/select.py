@@ -1,0 +1,117 @@
+"""Groups run records into benchmarks and rows: what may stand in one table, and whose mean a row prints."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from cl_bench import metrics
+from cl_bench.config import canonical_json
+from cl_bench.record import RunRecord
+
+
+@dataclass(frozen=True)
+class Conventions:
+    """Which definition of accuracy and of forgetting a report prints."""
+
+    accuracy: str = "task_mean"
+    forgetting: str = "chaudhry"
+
+
+@dataclass
+class Row:
+    """All seeds of one method with one configuration."""
+
+    label: str
+    display: str
+    joint: bool
+    records: list[RunRecord] = field(default_factory=list)
+
+    @property
+    def title(self) -> str:
+        """The method's name in tables, with the options that differ from the benchmark's preset."""
+        options = self.label.partition("[")[2].rstrip("]")
+        return f"{self.display} [{options.replace(',', ', ')}]" if options else self.display
+
+    @property
+    def finished(self) -> list[RunRecord]:
+        """The records whose every task is learned."""
+        return [record for record in self.records if record.status == "done"]
+
+    @property
+    def seeds(self) -> list[int]:
+        """Class-order seeds of the finished records."""
+        return [record.spec.order_seed for record in self.finished]
+
+    def values(self, metric: str, conventions: Conventions) -> list[float]:
+        """The metric of every finished record, as fractions; empty where the metric does not exist."""
+        found = [MEASURES[metric](record, conventions) for record in self.finished]
+        return [value for value in found if value is not None]
+
+
+MEASURES = {
+    "accuracy": lambda r, c: metrics.final_accuracy(r.correct, r.test_sizes, c.accuracy),
+    "forgetting": lambda r, c: metrics.forgetting(r.correct, r.test_sizes, c.forgetting),
+    "incremental": lambda r, c: None if r.spec.joint else metrics.average_incremental_accuracy(r.correct, r.test_sizes, c.accuracy),
+    "transfer": lambda r, c: metrics.backward_transfer(r.correct, r.test_sizes),
+}
+
+
+@dataclass
+class Benchmark:
+    """Everything that was run on the same images, task sizes and backbone."""
+
+    name: str
+    slug: str
+    backbone: str
+    rows: list[Row]
+
+    @property
+    def finished_rows(self) -> list[Row]:
+        """The rows with at least one finished record."""
+        return [row for row in self.rows if row.finished]
+
+
+def group(records: Iterable[RunRecord]) -> list[Benchmark]:
+    """Benchmarks in order of first appearance, each with its rows in order of first appearance, upper bounds last."""
+    families: dict[str, dict[str, list[RunRecord]]] = defaultdict(lambda: defaultdict(list))
+    for record in records:
+        families[record.spec.benchmark_id()][record.spec.family_id()].append(record)
+    benchmarks, slugs = [], set()
+    for benchmark_id, rows in families.items():
+        found = []
+        for runs in rows.values():
+            spec = runs[0].spec
+            found.append(
+                Row(spec.label, spec.display, spec.joint, sorted(runs, key=lambda r: (r.spec.order_seed, r.spec.init_seed, r.spec.data_seed)))
+            )
+        found.sort(key=lambda row: row.joint)
+        _tell_apart(found)
+        spec = found[0].records[0].spec
+        slug = f"{spec.benchmark_name().partition(' ')[0].replace(':', '-').replace('/', '-')}"
+        slug += "-trial" if spec.limit else ""
+        slug += "-validation" if spec.validation else ""
+        slug = slug if slug not in slugs else f"{slug}-{benchmark_id[:6]}"
+        slugs.add(slug)
+        benchmarks.append(Benchmark(spec.benchmark_name(), slug, f"{spec.backbone.name}, {spec.backbone.image_size} px", found))
+    return benchmarks
+
+
+def _tell_apart(rows: list[Row]) -> None:
+    """Rows of equal label but different settings get the settings they differ in into their label."""
+    by_label = defaultdict(list)
+    for row in rows:
+        by_label[row.label].append(row)
+    for twins in by_label.values():
+        if len(twins) < 2:
+            continue
+        settings = [_settings(row) for row in twins]
+        differing = [key for key in settings[0] if len({canonical_json(found.get(key)) for found in settings}) > 1]
+        for row, found in zip(twins, settings, strict=True):
+            marks = ",".join(f"{key}={found.get(key)}" for key in differing)
+            row.label = f"{row.label.rstrip(']')},{marks}]" if "[" in row.label else f"{row.label}[{marks}]"
+
+
+def _settings(row: Row) -> dict:
+    """The method's options, the transform, precision and version of a row, flat."""
+    spec = row.records[0].spec
+    return {**spec.options, **spec.transform.model_dump(), "precision": spec.precision, "version": spec.method_version}

@@ -1,0 +1,234 @@
+"""One run: a specification in, a record out, saved after every task and resumable there."""
+
+import fcntl
+import hashlib
+import io
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+
+from cl_bench import backbone as backbones
+from cl_bench import environment, registry, seeds
+from cl_bench.errors import InputError, RunFailed
+from cl_bench.method import Method
+from cl_bench.preprocess import Preprocess
+from cl_bench.record import DamagedRecord, RunRecord, RunSpec, Store, TaskRecord, write_atomically
+from cl_bench.source import ImageSet
+from cl_bench.stream import Stream, StreamInfo, held_out, limited
+from cl_bench.trainer import Progress, Trainer
+
+Say = Callable[[str], None]
+
+
+def run(spec: RunSpec, store: Store, device: str, threads: int, say: Say, progress: Callable[[Progress], None]) -> RunRecord:
+    """Learn and evaluate every task not yet in the record; the record is saved after each.
+
+    Raises InputError for input that cannot be used, RunFailed for a run that stopped; in both cases what was finished is kept.
+    """
+    store.prepare()
+    with _sole_owner(store, spec, say):
+        record = _existing(spec, store, say)
+        if record and record.status == "done":
+            say("already finished, nothing to train")
+            return record
+        threads = record.threads if record else threads  # the same sums in the same order as before the interruption
+        torch.set_num_threads(threads)
+        environments = (*(record.environments if record else ()), environment.describe(device, threads))
+        stream = build_stream(spec, torch.device(device))
+        record = RunRecord(
+            spec=spec,
+            status="running",
+            test_sizes=stream.test_sizes,
+            tasks=record.tasks if record else (),
+            threads=threads,
+            environments=environments,
+        )
+        try:
+            return _learn_remaining(record, store, stream, device, say, progress)
+        except Exception as error:  # the only catch-all: whatever a plugin raises, the finished tasks stay usable
+            failure = f"{error}" if isinstance(error, InputError | RunFailed) else f"{type(error).__name__}: {error}"
+            done = store.load(spec) or record
+            try:
+                store.save(done.model_copy(update={"status": "failed", "failure": failure, "environments": environments}))
+            except OSError as full:
+                failure += f"; and the record could not be updated: {full.strerror}"
+            if isinstance(error, InputError):
+                raise
+            raise RunFailed(failure) from error
+
+
+def build_stream(spec: RunSpec, device: torch.device) -> Stream:
+    """The stream a specification describes. Raises InputError when the data set is not the one the specification was made for."""
+    source = registry.source_class(spec.dataset)(spec.dataset_argument)
+    if source.manifest_digest() != spec.manifest_digest:
+        raise InputError(f"data set {spec.dataset!r} has changed since this run was planned; plan it again with `cl-bench run`")
+    train, test = split_images(source, spec.validation, spec.limit, spec.data_seed)
+    preprocess = Preprocess(spec.backbone, spec.transform, spec.data_seed, device)
+    return Stream(train, test, spec.task_classes, preprocess, spec.joint)
+
+
+def split_images(source, validation: float | None, limit: int | None, seed: int) -> tuple[ImageSet, ImageSet]:
+    """(training, evaluation) images: with `validation` both come from the training side; `limit` then thins the training images."""
+    train = source.images("train")
+    rows = np.arange(len(train.labels))
+    if validation:
+        rows, held = held_out(train.labels, validation, seed)
+        test = ImageSet(train.images[held], train.labels[held])
+    else:
+        test = source.images("test")
+    if limit:
+        rows = rows[limited(train.labels[rows], limit)]
+    if len(rows) < len(train.labels):
+        train = ImageSet(train.images[rows], train.labels[rows])
+    return train, test
+
+
+def build_method(spec: RunSpec, device: torch.device, num_tasks: int) -> Method:
+    """The method on its frozen backbone. Raises InputError when the weights are not those the specification was made for."""
+    kind = registry.method_class(spec.method)
+    if kind.version != spec.method_version:
+        raise InputError(f"{spec.method} is now version {kind.version}, the run was planned for version {spec.method_version}; plan it again")
+    backbone = backbones.load(spec.backbone)
+    if backbone.weights_sha256 != spec.weights_sha256:
+        raise InputError(f"the weights of {spec.backbone.name!r} have changed since this run was planned; plan it again with `cl-bench run`")
+    return kind(kind.Config.model_validate(spec.options), backbone.to(device), StreamInfo(spec.init_seed, num_tasks))
+
+
+def _learn_remaining(record: RunRecord, store: Store, stream: Stream, device: str, say: Say, progress) -> RunRecord:
+    spec, folder = record.spec, store.folder(record.spec)
+    method = build_method(spec, torch.device(device), stream.num_tasks)
+    predictions = _restore(record, folder, method, stream, say)
+    store.save(record)
+    for index in range(len(record.tasks), stream.num_tasks):
+        torch.manual_seed(seeds.derived_seed(spec.init_seed, "task", index))
+        task = stream.task(index)
+        trainer = Trainer(spec.data_seed, torch.device(device), spec.precision, progress)
+        start = time.perf_counter()
+        method.learn(task, trainer)
+        learned = time.perf_counter()
+        with torch.autocast(torch.device(device).type, torch.bfloat16, enabled=spec.precision == "bf16"):
+            evaluation = stream.evaluate(method.predict, index + 1)
+        evaluated = time.perf_counter()
+        predictions[f"task_{index + 1:03d}"] = evaluation.predictions
+        tensors = save_tensors({name: value.detach().cpu().contiguous() for name, value in method.state().items()})
+        done = TaskRecord(
+            classes=task.classes,
+            correct=tuple(evaluation.correct),
+            correct_within_task=tuple(evaluation.correct_within_task),
+            training_images=len(task),
+            images_seen=trainer.images_seen,
+            pass_losses=tuple(trainer.pass_losses),
+            trainable_parameters=sum(p.numel() for p in method.parameters() if p.requires_grad),
+            stored_values=sum(value.numel() for value in method.state().values()),
+            diagnostics=method.diagnostics(),
+            checkpoint_sha256=hashlib.sha256(tensors).hexdigest(),
+            predictions_sha256=hashlib.sha256(evaluation.predictions.tobytes()).hexdigest(),
+            learn_seconds=learned - start,
+            evaluate_seconds=evaluated - learned,
+            peak_memory_bytes=environment.peak_memory_bytes(device),
+        )
+        status = "done" if index + 1 == stream.num_tasks else "running"
+        record = record.model_copy(update={"tasks": (*record.tasks, done), "status": status})
+        _save(record, store, tensors, predictions)
+        seen, right = sum(stream.test_sizes[: len(done.correct)]), sum(done.correct)
+        say(f"task {index + 1}/{stream.num_tasks}: {right} of {seen} test images right ({right / seen:.1%}), {evaluated - start:.1f} s")
+    return record
+
+
+def _save(record: RunRecord, store: Store, tensors: bytes, predictions: dict[str, np.ndarray]) -> None:
+    """Checkpoint and predictions first, then the record that vouches for them, then the older checkpoint goes."""
+    folder = store.folder(record.spec)
+    try:
+        write_atomically(checkpoint_path(folder, len(record.tasks)), tensors)
+        buffer = io.BytesIO()
+        np.savez_compressed(buffer, **predictions)
+        write_atomically(folder / "predictions.npz", buffer.getvalue())
+        store.save(record)
+    except OSError as error:
+        raise RunFailed(f"cannot write {folder}: {error.strerror}; free space and repeat the command, finished tasks are kept") from error
+    for path in folder.glob("checkpoint-*.safetensors"):
+        if path != checkpoint_path(folder, len(record.tasks)):
+            path.unlink()
+
+
+def checkpoint_path(folder: Path, tasks: int) -> Path:
+    """The file that holds the method's state after `tasks` tasks."""
+    return folder / f"checkpoint-{tasks:03d}.safetensors"
+
+
+def _restore(record: RunRecord, folder: Path, method: Method, stream: Stream, say: Say) -> dict[str, np.ndarray]:
+    """Put the method where the record ends; returns the predictions so far."""
+    if not record.tasks:
+        return {}
+    say(f"resuming after task {len(record.tasks)} of {stream.num_tasks}")
+    for index in range(len(record.tasks)):
+        method.grow(stream.task(index))
+    method.load_state(load_tensors(checkpoint_path(folder, len(record.tasks)).read_bytes()))
+    with np.load(folder / "predictions.npz") as arrays:
+        return {name: arrays[name] for name in sorted(arrays)[: len(record.tasks)]}
+
+
+def _existing(spec: RunSpec, store: Store, say: Say) -> RunRecord | None:
+    """The run's record if it and its files are whole; a damaged run is set aside, with a message, and started again."""
+    folder = store.folder(spec)
+    try:
+        record = store.load(spec)
+        if record and record.tasks:
+            _verify_files(record, folder)
+        return record
+    except DamagedRecord as error:
+        aside = store.set_aside(spec)
+        folder.mkdir()
+        say(f"warning: {error}; kept as {aside}, the run starts again")
+        return None
+
+
+def _verify_files(record: RunRecord, folder: Path) -> None:
+    try:
+        tensors = checkpoint_path(folder, len(record.tasks)).read_bytes()
+        with np.load(folder / "predictions.npz") as arrays:
+            digests = [hashlib.sha256(arrays[f"task_{t + 1:03d}"].tobytes()).hexdigest() for t in range(len(record.tasks))]
+    except (OSError, ValueError, KeyError) as error:
+        raise DamagedRecord(f"checkpoint or predictions in {folder} cannot be read ({error})") from error
+    if hashlib.sha256(tensors).hexdigest() != record.tasks[-1].checkpoint_sha256:
+        raise DamagedRecord(f"the checkpoint in {folder} is not the one its record names")
+    if digests != [task.predictions_sha256 for task in record.tasks]:
+        raise DamagedRecord(f"the predictions in {folder} are not those its record names")
+
+
+@contextmanager
+def _sole_owner(store: Store, spec: RunSpec, say: Say) -> Iterator[None]:
+    """Hold the run's lock; a second process with the same specification waits here. The lock dies with its process;
+    its empty file stays, since removing it would let two waiting processes hold different locks."""
+    path = store.root / "runs" / f".{spec.method}-{spec.run_id()}.lock"
+    with open(path, "a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("another process is working on this run; waiting for it")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        store.folder(spec).mkdir(exist_ok=True)
+        yield
+
+
+def read_spec(path: Path) -> RunSpec:
+    """A specification from its JSON file. Raises InputError."""
+    try:
+        return RunSpec.model_validate_json(path.read_text())
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} is not a run specification: {str(error).splitlines()[0]}") from error
+
+
+def write_spec(spec: RunSpec, folder: Path) -> Path:
+    """Write spec.json into the run's folder; returns its path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "spec.json"
+    write_atomically(path, json.dumps(spec.model_dump(mode="json"), indent=1).encode())
+    return path

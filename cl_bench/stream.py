@@ -1,0 +1,159 @@
+"""The class-incremental stream: class order, tasks that show training images only, and test images that no method can reach."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cl_bench.errors import InputError
+from cl_bench.preprocess import Preprocess
+from cl_bench.seeds import permutation
+from cl_bench.source import ImageSet
+
+
+def class_order(classes: int, seed: int) -> list[int]:
+    """The published code's class order: PCG64(seed) shuffles 0..classes-1 as int64."""
+    order = np.arange(classes, dtype=np.int64)
+    np.random.Generator(np.random.PCG64(seed)).shuffle(order)
+    return [int(c) for c in order]
+
+
+def cut(order: Sequence[int], tasks: int) -> tuple[tuple[int, ...], ...]:
+    """The order in `tasks` equal parts. Raises InputError when they cannot be equal."""
+    if tasks < 1 or len(order) % tasks:
+        divisors = [n for n in range(1, len(order) + 1) if len(order) % n == 0]
+        raise InputError(f"--splits {tasks} does not divide the {len(order)} classes; choose one of {', '.join(map(str, divisors))}")
+    size = len(order) // tasks
+    return tuple(tuple(order[i : i + size]) for i in range(0, len(order), size))
+
+
+@dataclass(frozen=True)
+class StreamInfo:
+    """What a method may know before the stream starts: the seed of its initialisation and the number of tasks to learn."""
+
+    init_seed: int
+    num_tasks: int
+
+
+class Task:
+    """One task as a method sees it: its classes and its training images. Labels are positions in the class order, 0..K_seen-1."""
+
+    def __init__(
+        self, index: int, classes: Sequence[int], first_label: int, images: np.ndarray, rows: np.ndarray, labels: np.ndarray, preprocess: Preprocess
+    ):
+        self.index, self.classes, self.first_label = index, tuple(classes), first_label
+        self._rows, self._preprocess = rows, preprocess
+        self._images = torch.from_numpy(np.ascontiguousarray(images[rows])).to(preprocess.device)  # uint8, this task's only
+        self.labels = torch.from_numpy(labels).to(preprocess.device)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def augmented(self, chosen: np.ndarray, pass_index: int) -> tuple[Tensor, Tensor]:
+        """Network input (B, 3, S, S) and labels (B,) of the chosen images (positions within the task), augmented for this pass."""
+        where = torch.from_numpy(chosen).to(self._preprocess.device)
+        return self._preprocess.augmented(self._images[where], pass_index, self._rows[chosen]), self.labels[where]
+
+    def plain(self, batch: int, chosen: np.ndarray | None = None) -> Iterator[tuple[Tensor, Tensor]]:
+        """All images of the task (or the chosen ones), each once, as at evaluation; the last batch may be smaller."""
+        images, labels = self._images, self.labels
+        if chosen is not None:
+            where = torch.from_numpy(chosen).to(self._preprocess.device)
+            images, labels = images[where], labels[where]
+        for part, answers in zip(images.split(batch), labels.split(batch), strict=True):
+            yield self._preprocess.plain(part), answers
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Right answers per task, among all seen classes and within the image's own task; predictions (N_test,) as original classes, -1 unseen."""
+
+    correct: list[int]
+    correct_within_task: list[int]
+    predictions: np.ndarray
+
+
+class Stream:
+    """Builds tasks from a data set and keeps its test images to itself."""
+
+    def __init__(self, train: ImageSet, test: ImageSet, task_classes: Sequence[Sequence[int]], preprocess: Preprocess, joint: bool = False):
+        self.task_classes = [tuple(classes) for classes in task_classes]
+        self._learned = [tuple(c for classes in self.task_classes for c in classes)] if joint else self.task_classes
+        self._train, self._test, self._preprocess = train, test, preprocess
+        order = [c for classes in self.task_classes for c in classes]
+        self._position = np.full(int(max(train.labels.max(), test.labels.max(), max(order))) + 1, -1)
+        self._position[order] = np.arange(len(order))
+        self._task_of_position = np.repeat(np.arange(len(self.task_classes)), [len(classes) for classes in self.task_classes])
+        self._order = np.array(order)
+
+    @property
+    def num_tasks(self) -> int:
+        """Number of tasks to learn."""
+        return len(self._learned)
+
+    @property
+    def test_sizes(self) -> tuple[int, ...]:
+        """Test images of each evaluated task."""
+        return tuple(int(np.isin(self._test.labels, classes).sum()) for classes in self.task_classes)
+
+    def task(self, index: int) -> Task:
+        """Task `index` (0-based), with its training images in data set order."""
+        classes = self._learned[index]
+        first = sum(len(earlier) for earlier in self._learned[:index])
+        rows = np.flatnonzero(np.isin(self._train.labels, classes))
+        return Task(index, classes, first, self._train.images, rows, self._position[self._train.labels[rows]], self._preprocess)
+
+    @torch.inference_mode()
+    def evaluate(self, predict: Callable[[Tensor], Tensor], learned: int, batch: int = 256) -> Evaluation:
+        """One pass over the test images of all tasks seen after learning `learned` tasks; `predict` gets images alone."""
+        seen = sum(len(classes) for classes in self._learned[:learned])
+        positions = self._position[self._test.labels]
+        rows = np.flatnonzero((positions >= 0) & (positions < seen))
+        rows = rows[np.argsort(self._task_of_position[positions[rows]], kind="stable")]
+        device = self._preprocess.device
+        task_of_class = torch.from_numpy(self._task_of_position[:seen]).to(device)
+        labels = torch.from_numpy(positions[rows]).to(device)
+        answers, answers_within = [], []
+        for start in range(0, len(rows), batch):
+            part = slice(start, start + batch)
+            scores = predict(self._preprocess.plain(torch.from_numpy(self._test.images[rows[part]])))
+            if scores.shape != (len(rows[part]), seen):
+                raise RuntimeError(f"predict returned scores of shape {tuple(scores.shape)}, expected {(len(rows[part]), seen)}")
+            foreign = task_of_class[None, :] != task_of_class[labels[part]][:, None]
+            answers.append(scores.argmax(1))
+            answers_within.append(scores.masked_fill(foreign, -torch.inf).argmax(1))
+        tasks = task_of_class[labels]
+        count = int(tasks.max()) + 1
+        answer = torch.cat(answers)
+        predictions = np.full(len(positions), -1, np.int32)
+        predictions[rows] = self._order[answer.cpu().numpy()]
+        right, right_within = answer == labels, torch.cat(answers_within) == labels
+        return Evaluation(
+            torch.bincount(tasks[right], minlength=count).tolist(), torch.bincount(tasks[right_within], minlength=count).tolist(), predictions
+        )
+
+
+def limited(labels: np.ndarray, limit: int) -> np.ndarray:
+    """Rows of at most `limit` images in all, as many of each class as possible, classes in ascending order favoured by at most one."""
+    classes = np.unique(labels)
+    if limit < len(classes):
+        raise InputError(f"--limit {limit} leaves classes without a training image; give at least {len(classes)}, one a class")
+    quota = {c: limit // len(classes) + (i < limit % len(classes)) for i, c in enumerate(classes)}
+    chosen = [rows[permutation(len(rows), "limit", int(c))[: quota[c]]] for c in classes for rows in [np.flatnonzero(labels == c)]]
+    return np.sort(np.concatenate(chosen))
+
+
+def held_out(labels: np.ndarray, fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """(kept, held-out) rows: of every class round(fraction * n) images, at least one on each side, are held out."""
+    kept, held = [], []
+    for c in np.unique(labels):
+        rows = np.flatnonzero(labels == c)
+        if len(rows) < 2:
+            raise InputError(f"--validation needs at least two training images of every class; class {c} has {len(rows)}")
+        rows = rows[permutation(len(rows), "validation", seed, int(c))]
+        count = min(max(1, round(fraction * len(rows))), len(rows) - 1)
+        held.append(rows[:count])
+        kept.append(rows[count:])
+    return np.sort(np.concatenate(kept)), np.sort(np.concatenate(held))

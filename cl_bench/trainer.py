@@ -1,0 +1,100 @@
+"""The only training loop."""
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cl_bench.errors import RunFailed
+from cl_bench.seeds import permutation
+from cl_bench.stream import Task
+
+
+@dataclass(frozen=True)
+class Progress:
+    """One finished pass: its number (from 1), the passes of the task, mean loss, images per second."""
+
+    task: int
+    done_passes: int
+    passes: int
+    loss: float
+    images_per_second: float
+
+
+@dataclass
+class Trainer:
+    """Runs passes over a task's images and counts what the network saw."""
+
+    data_seed: int
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    precision: str = "fp32"
+    report: Callable[[Progress], None] = lambda progress: None
+    images_seen: int = 0
+    pass_losses: list[float] = field(default_factory=list)
+
+    def fit(
+        self,
+        task: Task,
+        *,
+        loss: Callable[[Tensor, Tensor], Tensor],
+        optimizer: torch.optim.Optimizer,
+        batch: int,
+        passes: int,
+        repeats: int = 1,
+        milestones: tuple[float, ...] = (),
+        after_backward: Callable[[], None] | None = None,
+    ) -> None:
+        """Minimise `loss` for `passes` passes over the task, every image once a pass, last partial batch included.
+
+        `repeats` passes are shuffled together (an image may then stand twice in a batch). The learning rate falls to a tenth once
+        each fraction of the passes in `milestones` is done, at the start of a shuffle. Raises RunFailed when the loss is not finite.
+        """
+        rates = [group["lr"] for group in optimizer.param_groups]
+        for first in range(0, passes, repeats):
+            count = min(repeats, passes - first)
+            decay = 0.1 ** sum(first >= milestone * passes - 1e-9 for milestone in milestones)
+            for group, rate in zip(optimizer.param_groups, rates, strict=True):
+                group["lr"] = rate * decay
+            start = time.perf_counter()
+            mean = self._epoch(task, loss, optimizer, after_backward, batch, first, count)
+            if not math.isfinite(mean):
+                raise RunFailed(f"the training loss of task {task.index + 1} became {mean} in pass {first + 1}; lower learning_rate")
+            self.pass_losses += [mean] * count
+            speed = count * len(task) / (time.perf_counter() - start)
+            self.report(Progress(task.index, first + count, passes, mean, speed))
+
+    def _epoch(self, task, loss, optimizer, after_backward, batch, first, count) -> float:
+        """`count` passes shuffled together; the mean loss, fetched from the device once."""
+        order = permutation(count * len(task), self.data_seed, "shuffle", task.index, first)
+        total = torch.zeros((), dtype=torch.float64, device=self.device)
+        for start in range(0, len(order), batch):
+            chosen = order[start : start + batch]
+            images, labels = self._input(task, chosen, first, count)
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
+                value = loss(images, labels)
+            optimizer.zero_grad(set_to_none=True)
+            value.backward()
+            if after_backward is not None:
+                after_backward()
+            optimizer.step()
+            total += value.detach() * len(chosen)
+        self.images_seen += len(order)
+        return float(total) / len(order)
+
+    def _input(self, task: Task, chosen: np.ndarray, first: int, count: int) -> tuple[Tensor, Tensor]:
+        """Augmented images; where several passes are mixed, each image with its own pass's augmentation."""
+        if count == 1:
+            return task.augmented(chosen, first)
+        parts = [task.augmented(chosen[chosen // len(task) == k] % len(task), first + k) for k in range(count) if (chosen // len(task) == k).any()]
+        return torch.cat([images for images, _ in parts]), torch.cat([labels for _, labels in parts])
+
+    def plain(self, task: Task, batch: int, chosen: np.ndarray | None = None) -> Iterator[tuple[Tensor, Tensor]]:
+        """The task's images as at evaluation, counted; for statistics, in full precision and without gradients."""
+        with torch.no_grad():
+            for images, labels in task.plain(batch, chosen):
+                self.images_seen += len(images)
+                yield images, labels

@@ -1,0 +1,109 @@
+"""Glyphs, the embedded smoke benchmark: 200 classes, each a character of the DejaVu fonts, 40 training and 20 test images a class.
+
+Images are 24x24 RGB, coloured ink on uneven coloured paper, composed from grey masks that ship with the package (Bitstream Vera / DejaVu
+font licence, `glyphs_data/LICENSE_DEJAVU`). The benchmark shows that an installation works and tells methods apart in minutes; its numbers are
+not comparable with those of photographs.
+"""
+
+import hashlib
+import unicodedata
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import tomllib
+from cl_bench.datasets._glyphs_compose import BENCHMARK, IMAGE_SIZE, PRETRAINING, Uniforms, compose
+
+from cl_bench.config import BackboneSpec
+from cl_bench.errors import InputError
+from cl_bench.source import ImageSet, Source, cached_arrays
+
+DATA = Path(__file__).resolve().parent / "glyphs_data"
+BENCHMARK_CLASSES = 200
+TRAIN_PER_CLASS, TEST_PER_CLASS = 40, 20
+TRAIN_STREAM, TEST_STREAM, PRETRAINING_STREAM, PRETRAINING_TEST_STREAM = 1, 2, 3, 4
+COMPOSER_VERSION = 1  # raise it when composed pixels change
+SUMMARY = "smoke benchmark: 200 DejaVu characters, 24x24, no download"
+
+
+@cache
+def masks() -> tuple[np.ndarray, np.ndarray]:
+    """The shipped code points (n,) and grey masks (n, 12 faces, 28, 28) uint8."""
+    with np.load(DATA / "masks.npz") as arrays:
+        return arrays["codes"], arrays["masks"]
+
+
+def masks_digest() -> str:
+    """sha256 of the decoded masks and their code points."""
+    codes, grey = masks()
+    return hashlib.sha256(codes.astype("<i4").tobytes() + grey.tobytes()).hexdigest()
+
+
+def split_codes() -> tuple[list[int], list[int]]:
+    """(benchmark, pre-training) code points: the 200 with the smallest sha256 of their hexadecimal name, and all others; both ascending."""
+    codes = [int(code) for code in masks()[0]]
+    ranked = sorted(codes, key=lambda code: hashlib.sha256(f"{code:04X}".encode()).hexdigest())
+    return sorted(ranked[:BENCHMARK_CLASSES]), sorted(ranked[BENCHMARK_CLASSES:])
+
+
+def class_images(code: int, stream: int, count: int, pass_index: int = 0) -> np.ndarray:
+    """`count` images (count, 24, 24, 3) uint8 of one character; each (stream, pass, character) has its own random numbers."""
+    codes, grey = masks()
+    style = BENCHMARK if stream in (TRAIN_STREAM, TEST_STREAM) else PRETRAINING
+    return compose(grey[int(np.searchsorted(codes, code))], style, count, Uniforms(stream, pass_index, code))
+
+
+class Glyphs(Source):
+    """The benchmark's images; composing takes seconds, once, and is kept in the user's cache folder."""
+
+    name = "glyphs"
+    smoke = True
+    # chosen on a quarter of the training images, held out; the same for every method
+    PRESET = {"passes": 15, "batch": 64, "learning_rate": 0.03, "temperature": 10.0, "epoch_mode": "plain"}
+
+    def __init__(self, argument: str | None = None):
+        if argument is not None:
+            raise InputError(f"data set glyphs takes no argument, got {argument!r}; write --dataset glyphs")
+        self._codes = split_codes()[0]
+        self.class_names = [f"U+{code:04X} {unicodedata.name(chr(code), 'unnamed')}" for code in self._codes]
+
+    def manifest(self) -> dict:
+        """What fixes every pixel: the masks' digest, the composer's version, the counts."""
+        return {
+            "masks": masks_digest(),
+            "composer": COMPOSER_VERSION,
+            "classes": len(self._codes),
+            "per_class": [TRAIN_PER_CLASS, TEST_PER_CLASS],
+            "image_size": IMAGE_SIZE,
+        }
+
+    def images(self, side: str) -> ImageSet:
+        """The 8,000 training or 4,000 test images, class after class."""
+        stream, count = {"train": (TRAIN_STREAM, TRAIN_PER_CLASS), "test": (TEST_STREAM, TEST_PER_CLASS)}[side]
+
+        def build() -> dict[str, np.ndarray]:
+            return {"images": np.concatenate([class_images(code, stream, count) for code in self._codes])}
+
+        arrays = cached_arrays({"source": self.name, "side": side, **self.manifest()}, build)
+        return ImageSet(arrays["images"], np.repeat(np.arange(len(self._codes)), count))
+
+    def default_backbone(self) -> str:
+        """The ViT pre-trained on the other characters."""
+        return "glyphs-vit"
+
+
+def glyphs_vit() -> BackboneSpec:
+    """The shipped ViT (24 px, patch 6), pre-trained on the characters that are not in the benchmark; recipe in glyphs_data/vit.toml."""
+    recipe = tomllib.loads((DATA / "vit.toml").read_text())
+    return BackboneSpec(
+        name="glyphs-vit",
+        architecture=recipe["architecture"],
+        weights=str(DATA / "vit.safetensors"),
+        image_size=IMAGE_SIZE,
+        mean=(0.5, 0.5, 0.5),
+        std=(0.5, 0.5, 0.5),
+    )
+
+
+SOURCE = Glyphs
+BACKBONES = {"glyphs-vit": glyphs_vit}
