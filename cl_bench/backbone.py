@@ -22,7 +22,6 @@ class Backbone(nn.Module):
 
     def __init__(self, vit: VisionTransformer, spec: BackboneSpec, weights_sha256: str):
         super().__init__()
-        require_plain(vit, spec.name)
         self.vit = vit.requires_grad_(False).eval()
         self.spec = spec
         self.weights_sha256 = weights_sha256
@@ -106,6 +105,10 @@ def load(spec: BackboneSpec) -> Backbone:
         vit = VisionTransformer(**{**spec.architecture, "img_size": spec.image_size})
     else:
         vit = _create(spec)
+    require_plain(vit, spec.name)
+    patch = vit.patch_embed.patch_size[0]
+    if spec.image_size % patch:  # timm would drop the remaining pixels without a word
+        raise InputError(f"backbone {spec.name!r} has patches of {patch} pixels; --image-size {spec.image_size} is not a multiple of it")
     if spec.weights:
         digest = hashlib.sha256(Path(spec.weights).read_bytes()).hexdigest()
         _load_file(vit, spec)
@@ -124,8 +127,6 @@ def weights_digest(spec: BackboneSpec) -> str:
 def _create(spec: BackboneSpec) -> nn.Module:
     try:
         return timm.create_model(spec.name, pretrained=spec.weights is None, num_classes=0, img_size=spec.image_size)
-    except AssertionError as error:
-        raise InputError(f"backbone {spec.name!r} does not take images of {spec.image_size} pixels: {error}") from error
     except Exception as error:  # timm raises whatever its hub client does
         if spec.weights is None:
             raise InputError(

@@ -82,7 +82,7 @@ def run(
     outcomes = orchestrator.execute(plan.specs, Store(results), device, jobs, console)
     if not any(outcome.trained for outcome in outcomes):
         typer.echo("nothing to train: every run of this command is finished", err=True)
-    records = [outcome.record for outcome in outcomes if outcome.record and outcome.record.tasks]
+    records = [outcome.record for outcome in outcomes if outcome.record]
     if records:
         text, paths = write(records, out, Conventions(accuracy, forgetting))
         typer.echo(text)

@@ -18,7 +18,8 @@ def describe(device: str, threads: int) -> dict:
         "cl_bench": cl_bench.__version__,
         "git_commit": _git_commit(),
         "python": platform.python_version(),
-        **{name: version(name) for name in ("torch", "timm", "numpy", "scipy")},
+        "torch": torch.__version__,  # with its build, such as +cu130
+        **{name: version(name) for name in ("timm", "numpy", "scipy")},
         "platform": f"{platform.system()} {platform.machine()}",
         "processor": _processor(),
         "device": device,

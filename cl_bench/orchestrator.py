@@ -76,6 +76,7 @@ def execute(specs: list[RunSpec], store: Store, device: str, jobs: int | None, c
                 delayed(_run_process)(spec, store, free, threads, watch) for spec in pending
             ):
                 outcomes[outcome.spec.run_id()] = outcome
+                watch.say(f"{'failed' if outcome.failure else 'finished'}: {name(outcome.spec)} ({len(outcomes)} of {len(specs)})")
         except KeyboardInterrupt:
             watch.stop()
             raise

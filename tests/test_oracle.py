@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from cl_bench.methods.vpt_nsp2 import fused_projection
 from timm.models.vision_transformer import VisionTransformer
 
 from cl_bench import backbone as backbones
-from cl_bench.methods.vpt_nsp2 import fused_projection
 from cl_bench.nn.projection import ProjectedAdam, nullity
 from cl_bench.nn.prompts import DeepPrompts
 from cl_bench.nn.statistics import AttentionMoments
@@ -88,9 +88,7 @@ def test_covariances_spectra_nullities_and_projections_equal_the_published_ones(
 def test_one_projected_adam_step_equals_the_published_one(case):
     numbers, prompts, _, moments = case
     eta = float(numbers["eta"])
-    B1, B2 = (
-        torch.stack([fused_projection(C, eta, "official", "fro")[0] for C in sums / moments.rows]).float() for sums in moments.covariances()
-    )
+    B1, B2 = (torch.stack([fused_projection(C, eta, "official", "fro")[0] for C in sums / moments.rows]).float() for sums in moments.covariances())
     P = torch.nn.Parameter(prompts.P.detach().clone())
     P.grad = torch.stack([torch.tensor(numbers[f"prompt_grad_{layer}"]) for layer in range(2)])
     ProjectedAdam([P], P, lambda U: B2 @ U @ B1, lr=0.01, weight_decay=5e-5).step()

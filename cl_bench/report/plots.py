@@ -97,7 +97,7 @@ def _eta_series(benchmark: Benchmark) -> dict[str, list[Row]]:
     found = {}
     for rows in series.values():
         if len(rows) > 1:
-            options = [option for option in rows[0].label.partition("[")[2].rstrip("]").split(",") if option and not option.startswith("eta=")]
+            options = [option for option in rows[0].options if option not in rows[0].shared_options and not option.startswith("eta=")]
             found[rows[0].display + (f" [{', '.join(options)}]" if options else "")] = sorted(
                 rows, key=lambda row: row.finished[0].spec.options["eta"]
             )

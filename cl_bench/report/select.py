@@ -25,12 +25,18 @@ class Row:
     display: str
     joint: bool
     records: list[RunRecord] = field(default_factory=list)
+    shared_options: frozenset[str] = frozenset()  # those that all rows have in common and the benchmark names once
+
+    @property
+    def options(self) -> list[str]:
+        """The options that differ from the benchmark's preset, such as "eta=0.9"."""
+        return list(filter(None, self.label.partition("[")[2].rstrip("]").split(",")))
 
     @property
     def title(self) -> str:
-        """The method's name in tables, with the options that differ from the benchmark's preset."""
-        options = self.label.partition("[")[2].rstrip("]")
-        return f"{self.display} [{options.replace(',', ', ')}]" if options else self.display
+        """The method's name in tables, with the options that set it apart from the other rows."""
+        own = [option for option in self.options if option not in self.shared_options]
+        return f"{self.display} [{', '.join(own)}]" if own else self.display
 
     @property
     def finished(self) -> list[RunRecord]:
@@ -64,6 +70,7 @@ class Benchmark:
     slug: str
     backbone: str
     rows: list[Row]
+    shared_options: list[str]
 
     @property
     def finished_rows(self) -> list[Row]:
@@ -86,13 +93,16 @@ def group(records: Iterable[RunRecord]) -> list[Benchmark]:
             )
         found.sort(key=lambda row: row.joint)
         _tell_apart(found)
+        shared = [option for option in found[0].options if len(found) > 1 and all(option in row.options for row in found)]
+        for row in found:
+            row.shared_options = frozenset(shared)
         spec = found[0].records[0].spec
         slug = f"{spec.benchmark_name().partition(' ')[0].replace(':', '-').replace('/', '-')}"
         slug += "-trial" if spec.limit else ""
         slug += "-validation" if spec.validation else ""
         slug = slug if slug not in slugs else f"{slug}-{benchmark_id[:6]}"
         slugs.add(slug)
-        benchmarks.append(Benchmark(spec.benchmark_name(), slug, f"{spec.backbone.name}, {spec.backbone.image_size} px", found))
+        benchmarks.append(Benchmark(spec.benchmark_name(), slug, f"{spec.backbone.name}, {spec.backbone.image_size} px", found, shared))
     return benchmarks
 
 

@@ -40,6 +40,8 @@ def footnotes(benchmark: Benchmark, conventions: Conventions) -> list[str]:
         f"Forgetting: {metrics.FORGETTING_CONVENTIONS[conventions.forgetting]}.",
         "Mean ± sample standard deviation (n - 1) over n seeds" + (f" ({', '.join(map(str, seeds))})." if seeds else "."),
     ]
+    if benchmark.shared_options:
+        notes.append(f"All rows: {', '.join(benchmark.shared_options)}.")
     for row in benchmark.rows:
         for record in row.records:
             if record.status != "done":

@@ -1,0 +1,152 @@
+"""The commands as a user types them: exit codes, one-line errors, the table at the end."""
+
+import subprocess
+import sys
+
+import pytest
+import toys
+
+from cl_bench.cli import main
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    root = tmp_path_factory.mktemp("cli")
+    toys.write_folder(root / "data", classes=4)
+    toys.write_weights(root / "w.safetensors")
+    common = ["--dataset", f"folder:{root / 'data'}", "--backbone", "test_vit", "--weights", str(root / "w.safetensors"), "--image-size", "32"]
+    return [*common, "--splits", "2", "--device", "cpu", "--set", "passes=2", "--set", "batch=8", "--set", "epoch_mode=plain"]
+
+
+def call(capsys, *arguments) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as exit_:
+        main([str(argument) for argument in arguments])
+    captured = capsys.readouterr()
+    return exit_.value.code, captured.out, captured.err
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_run_prints_the_table_writes_the_report_and_repeating_it_trains_nothing(capsys, here, base):
+    code, out, err = call(capsys, "run", "--methods", "seq,nsp2[eta=0.9|1],joint", "--seeds", "2", *base)
+    assert code == 0, err
+    table = [line for line in out.splitlines() if line.startswith("| VPT")]
+    assert [line.split("|")[1].strip() for line in table] == ["VPT-Seq", "VPT-NSP² [eta=0.9]", "VPT-NSP² [eta=1]", "VPT joint (upper bound)"]
+    assert all(line.rstrip(" |").endswith("2") for line in table)
+    folder = here / "reports" / "folder-data-2"
+    assert {path.name for path in folder.iterdir()} == {"table.md", "table.tex", "accuracy.png", "accuracy.pdf", "tradeoff.png", "tradeoff.pdf"}
+    assert (folder / "table.md").read_text() in out
+    assert "finished: vpt-nsp2" in err
+
+    code, again, err = call(capsys, "run", "--methods", "seq,nsp2[eta=0.9|1],joint", "--seeds", "2", *base)
+    assert code == 0 and again == out
+    assert "8 of 8 runs are finished already" in err and "nothing to train" in err
+
+    code, out, _ = call(capsys, "ls", "runs")
+    assert code == 0 and len(out.splitlines()) == 8 and "done" in out
+    code, out, _ = call(capsys, "report", "--forgetting", "diagonal")
+    assert code == 0 and "right after learning it" in out
+    code, out, _ = call(capsys, "check", "--methods", "seq,pgp", *base)
+    assert code == 0 and "finished" in out and "new" in out
+
+
+def test_a_trial_and_a_validation_run_are_marked_in_every_output(capsys, here, base):
+    code, out, err = call(capsys, "run", "--methods", "seq", "--limit", 9, "--validation", "0.3", *base)
+    assert code == 0, err
+    assert "trial: at most 9 training images" in out and "held out and evaluated on" in out
+    tex = (here / "reports" / "folder-data-2-trial-validation" / "table.tex").read_text()
+    assert "trial: at most 9 training images" in tex
+    assert (
+        "trial: at most 9" in call(capsys, "ls", "runs")[1]
+        and "trial: at most 9" in call(capsys, "check", "--methods", "seq", "--limit", 9, *base)[1]
+    )
+
+
+def test_a_failed_run_leaves_the_others_and_exits_with_1(capsys, here, base):
+    code, out, err = call(capsys, "run", "--methods", "seq,seq[learning_rate=1e30,temperature=1e-30]", *base)
+    assert code == 1
+    assert "| VPT-Seq |" in out and "failed: the training loss of task 1 became" in out
+    assert "log:" in err and err.splitlines()[-1].startswith("error: 1 of 2 runs failed")
+    code, out, _ = call(capsys, "ls", "runs")
+    assert out.count("failed") == 1 and out.count("done") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "--methods", "nps2"], "did you mean 'nsp2'"),
+        (["run", "--methods", "seq", "--splits", "3"], "--splits 3 does not divide the 4 classes"),
+        (["run", "--methods", "seq", "--splits", "4"], "one class a task"),
+        (["run", "--methods", "seq", "--device", "cuda"], "--device cuda: this machine has no usable CUDA GPU"),
+        (["run", "--methods", "seq", "--device", "gpu"], "is not a device"),
+        (["run", "--methods", "seq", "--set", "passes"], "expected KEY=VALUE"),
+        (["run", "--methods", "seq", "--jobs", "0"], "--jobs"),
+        (["run", "--methods", "seq", "--seeds", "0"], "--seeds '0'"),
+        (["run", "--methods", "seq", "--config", "none.yaml"], "cannot read none.yaml"),
+        (["check", "--methods", "seq[pases=1]"], "did you mean 'passes'"),
+    ],
+)
+def test_bad_input_gets_one_line_and_exit_code_2(capsys, here, base, arguments, message):
+    import torch
+
+    if "cuda" in arguments and torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    pairs = zip(base[::2], base[1::2], strict=True)
+    code, out, err = call(capsys, *arguments, *(word for pair in pairs if pair[0] == "--set" or pair[0] not in arguments for word in pair))
+    assert code == 2 and out == "" and err.startswith("error: ") and message in err and len(err.splitlines()) == 1
+    assert not (here / "results" / "runs").exists() or not list((here / "results" / "runs").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["rnu"], "rnu"),
+        (["run", "--method", "seq"], "--method"),
+        (["ls", "metods"], "metods"),
+        (["info", "glyphs/10"], "info takes a benchmark and a method"),
+        (["info", "glyphs", "nsp2"], "expected DATASET/SPLITS"),
+        (["report"], "there is no results folder results"),
+        (["run-one", "none.json"], "is not a run specification"),
+    ],
+)
+def test_usage_errors_are_one_line(capsys, here, arguments, message):
+    code, _, err = call(capsys, *arguments)
+    assert code == 2 and message in err and len(err.splitlines()) == 1
+
+
+def test_lists_name_what_there_is(capsys, here):
+    assert "vpt-nsp2, nsp2" in call(capsys, "ls", "methods")[1]
+    assert {"folder", "glyphs"} <= {line.split()[0] for line in call(capsys, "ls", "datasets")[1].splitlines()}
+    backbones = call(capsys, "ls", "backbones")[1].splitlines()
+    assert backbones[0] == "glyphs-vit" and "vit_base_patch16_224.augreg_in21k" in backbones
+    assert "no runs" in call(capsys, "ls", "runs")[1]
+    assert "torch" in call(capsys, "info")[1]
+    settings = call(capsys, "info", "glyphs/10", "nsp2")[1]
+    assert any(line.split() == ["eta", "0.97", "default"] for line in settings.splitlines())
+    assert any(line.startswith("passes") and "glyphs preset" in line for line in settings.splitlines())
+
+
+HELP = """
+import sys
+sys.argv = ["cl-bench", "--help"]
+try:
+    from cl_bench.cli import main
+    main()
+except SystemExit:
+    assert "torch" not in sys.modules
+"""
+REPORT = """
+import sys
+import cl_bench.inspect, cl_bench.report.plots, cl_bench.report.write
+cl_bench.inspect.method_lines(None)
+assert "torch" not in sys.modules
+"""
+
+
+@pytest.mark.parametrize("code", [HELP, REPORT], ids=["help", "report"])
+def test_help_and_reports_do_not_import_torch(here, code):
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)

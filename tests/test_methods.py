@@ -1,0 +1,214 @@
+"""The contract every registered method passes, on a toy ViT with 1, 2 and 4 tasks of unequal size."""
+
+import gc
+
+import numpy as np
+import pytest
+import torch
+import toys
+
+from cl_bench import registry
+
+METHODS = sorted(registry.plugins("methods"))
+TASKS = {1: [[2, 0, 1, 3]], 2: [[2, 0], [1, 3, 4]], 4: [[2, 0], [1, 3, 4], [5, 6], [8, 7, 9]]}
+cases = pytest.mark.parametrize(
+    ("name", "tasks"), [(name, TASKS[n]) for name in METHODS for n in TASKS], ids=lambda v: v if isinstance(v, str) else len(v)
+)
+methods = pytest.mark.parametrize("name", METHODS)
+
+
+def learned(name, tasks, **options):
+    stream = toys.stream(tasks, joint=registry.method_class(name).joint)
+    method = toys.method(name, stream.num_tasks, **options)
+    toys.learn(method, stream)
+    return method, stream
+
+
+def some_images(count: int = 20) -> torch.Tensor:
+    return torch.randn(count, 3, 16, 16, generator=torch.Generator().manual_seed(5))
+
+
+@cases
+def test_scores_cover_exactly_the_classes_seen_after_every_task(name, tasks):
+    stream = toys.stream(tasks, joint=registry.method_class(name).joint)
+    method = toys.method(name, stream.num_tasks)
+    for index in range(stream.num_tasks):
+        toys.learn(method, stream, upto=index + 1, start=index)
+        seen = sum(len(task) for task in (tasks if method.joint else tasks[: index + 1]))
+        scores = method.predict(some_images())
+        assert scores.shape == (20, seen)
+        assert torch.isfinite(scores).all()
+        evaluation = stream.evaluate(method.predict, index + 1)
+        assert len(evaluation.correct) == (len(tasks) if method.joint else index + 1)
+        assert all(0 <= right <= size for right, size in zip(evaluation.correct, stream.test_sizes, strict=False))
+
+
+@cases
+def test_it_learns_something(name, tasks):
+    method, stream = learned(name, tasks, passes=20)
+    final = stream.evaluate(method.predict, stream.num_tasks)
+    chance = 1 / sum(len(task) for task in tasks)
+    assert sum(final.correct) / sum(stream.test_sizes) > 1.5 * chance
+    assert final.correct_within_task[-1] / stream.test_sizes[-1] > 0.6
+
+
+@cases
+def test_predictions_depend_on_the_image_alone(name, tasks):
+    method, _ = learned(name, tasks)
+    images = some_images()
+    together = method.predict(images)
+    alone = torch.cat([method.predict(image[None]) for image in images])
+    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
+    shuffled = method.predict(images[order])
+    assert torch.allclose(together, alone, atol=1e-5)
+    assert torch.allclose(together[order], shuffled, atol=1e-5)
+    assert torch.equal(together.argmax(1), alone.argmax(1))
+
+
+@cases
+def test_predicting_changes_nothing(name, tasks):
+    method, stream = learned(name, tasks)
+    before = {key: value.clone() for key, value in method.state_dict().items()}
+    first = method.predict(some_images())
+    stream.evaluate(method.predict, stream.num_tasks)
+    assert torch.equal(first, method.predict(some_images()))
+    assert all(torch.equal(value, before[key]) for key, value in method.state_dict().items())
+
+
+@methods
+def test_the_backbone_stays_bit_equal_and_in_evaluation_mode(name):
+    method, _ = learned(name, TASKS[4])
+    fresh = toys.backbone()
+    assert all(torch.equal(value, fresh.state_dict()[key]) for key, value in method.backbone.state_dict().items())
+    assert not any(parameter.requires_grad for parameter in method.backbone.parameters())
+    method.train()
+    assert not method.backbone.vit.training
+
+
+@methods
+def test_the_same_seeds_give_the_same_numbers(name):
+    first, second = learned(name, TASKS[4])[0], learned(name, TASKS[4])[0]
+    assert all(torch.equal(value, second.state()[key]) for key, value in first.state().items())
+
+
+@methods
+def test_the_first_task_does_not_depend_on_how_many_follow(name):
+    if registry.method_class(name).joint:
+        pytest.skip("learns everything as one task")
+    outcomes = []
+    for tasks in (TASKS[4][:1], TASKS[4][:2], TASKS[4]):
+        stream = toys.stream(tasks)
+        method = toys.method(name, stream.num_tasks)
+        toys.learn(method, stream, upto=1)
+        outcomes.append(method.predict(some_images()))
+    assert torch.equal(outcomes[0], outcomes[1]) and torch.equal(outcomes[0], outcomes[2])
+
+
+@methods
+def test_a_restored_method_goes_on_bit_for_bit(name):
+    if registry.method_class(name).joint:
+        pytest.skip("has one task")
+    stream = toys.stream(TASKS[4])
+    whole = toys.method(name, 4)
+    toys.learn(whole, stream)
+    interrupted = toys.method(name, 4)
+    toys.learn(interrupted, stream, upto=2)
+    state = {key: value.clone() for key, value in interrupted.state().items()}
+    resumed = toys.method(name, 4)
+    for index in range(2):
+        resumed.grow(stream.task(index))
+    resumed.load_state(state)
+    assert torch.equal(resumed.predict(some_images()), interrupted.predict(some_images()))
+    toys.learn(resumed, stream, start=2)
+    assert all(torch.equal(value, resumed.state()[key]) for key, value in whole.state().items())
+
+
+@methods
+def test_a_checkpoint_of_other_names_or_shapes_is_refused(name):
+    method, _ = learned(name, TASKS[1])
+    state = method.state()
+    key = next(iter(state))
+    with pytest.raises(RuntimeError):
+        method.load_state({k: v for k, v in state.items() if k != key})
+    with pytest.raises(RuntimeError):
+        method.load_state({**state, key: torch.zeros(3, 5)})
+
+
+@methods
+def test_no_test_image_is_reachable_while_learning(name):
+    stream = toys.stream(TASKS[2], joint=registry.method_class(name).joint)
+    hidden = {id(stream._test), id(stream._test.images), id(stream)}
+    method = toys.method(name, stream.num_tasks)
+    for index in range(stream.num_tasks):
+        task = stream.task(index)
+        assert not hidden & reachable(task)
+        stream.__dict__["_test"] = None  # any look at it now fails
+        toys.learn(method, Recorded(task), start=0)
+        stream.__dict__["_test"] = toys.images(6, 5, 1)
+
+
+class Recorded:
+    """A stream of the one given task."""
+
+    num_tasks = 1
+
+    def __init__(self, task):
+        self._task = task
+
+    def task(self, index):
+        return self._task
+
+
+def reachable(start) -> set[int]:
+    """ids of everything the object leads to, without leaving through modules, classes and functions."""
+    seen, waiting = set(), [start]
+    while waiting:
+        thing = waiting.pop()
+        if id(thing) in seen or isinstance(thing, type) or callable(thing) or type(thing).__name__ == "module":
+            continue
+        seen.add(id(thing))
+        waiting += gc.get_referents(thing)
+    return seen
+
+
+@methods
+def test_every_training_image_is_seen_once_a_pass_and_the_last_partial_batch_too(name):
+    stream = toys.stream(TASKS[1], joint=registry.method_class(name).joint)
+    task, seen = stream.task(0), []
+    original = task.augmented
+
+    def counted(chosen, pass_index):
+        seen.append((pass_index, len(chosen), tuple(chosen)))
+        return original(chosen, pass_index)
+
+    task.augmented = counted
+    toys.learn(toys.method(name, 1, batch=10, passes=2), Recorded(task))
+    for pass_index in range(2):
+        rows = [row for p, _, chosen in seen if p == pass_index for row in chosen]
+        assert sorted(rows) == list(range(len(task)))
+    assert {count for _, count, _ in seen} == {10, 48 % 10}
+
+
+@methods
+def test_old_heads_and_their_scores_rows_stay_as_learned(name):
+    if registry.method_class(name).joint:
+        pytest.skip("has one head")
+    stream = toys.stream(TASKS[4])
+    method = toys.method(name, 4)
+    toys.learn(method, stream, upto=1)
+    head = {key: value.clone() for key, value in method.state().items() if key.startswith("head.heads.0")}
+    assert head
+    toys.learn(method, stream, start=1)
+    assert all(torch.equal(value, method.state()[key]) for key, value in head.items())
+
+
+@methods
+def test_a_pass_with_a_loss_that_is_not_finite_fails_the_run(name):
+    from cl_bench.errors import RunFailed
+
+    stream = toys.stream(TASKS[1], joint=registry.method_class(name).joint)
+    method = toys.method(name, 1)
+    with torch.no_grad():
+        method.P.fill_(np.nan)
+    with pytest.raises(RunFailed, match="task 1 became nan in pass 1"):
+        toys.learn(method, stream)

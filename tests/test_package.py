@@ -1,0 +1,43 @@
+"""What is installed: every plugin and the benchmark's files in wheel and sdist, and no foreign top-level names."""
+
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PLUGINS = sorted(path.relative_to(ROOT) for folder in ("methods", "datasets") for path in (ROOT / folder).glob("*.py"))
+DATA = sorted(path.relative_to(ROOT) for path in (ROOT / "datasets" / "glyphs_data").iterdir())
+
+
+def test_the_folders_of_plugins_and_results_are_no_packages():
+    assert not [name for name in ("methods", "datasets", "results", "reports") if (ROOT / name / "__init__.py").exists()]
+
+
+@pytest.mark.parametrize("name", ["datasets", "methods"])
+def test_a_foreign_package_of_that_name_stays_importable_at_the_repository_root(tmp_path, name):
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "__init__.py").write_text("FOREIGN = True")
+    plugin = {"datasets": "glyphs", "methods": "vpt_seq"}[name]
+    code = f"import sys; sys.path.append({str(tmp_path)!r}); import {name}; assert {name}.FOREIGN; import cl_bench.{name}.{plugin}"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+
+
+@pytest.mark.slow
+def test_wheel_and_source_distribution_hold_every_plugin_and_the_glyphs(tmp_path):
+    import shutil
+
+    source = tmp_path / "source"
+    shutil.copytree(ROOT, source, ignore=shutil.ignore_patterns(".git", "build", "dist", "*.egg-info", "__pycache__", "results", "reports", ".venv"))
+    subprocess.run([sys.executable, "-m", "build", "--outdir", str(tmp_path / "dist"), str(source)], check=True, capture_output=True)
+    [wheel] = (tmp_path / "dist").glob("*.whl")
+    names = set(zipfile.ZipFile(wheel).namelist())
+    assert {f"cl_bench/{path.as_posix()}" for path in (*PLUGINS, *DATA)} <= names
+    assert {name.split("/")[0] for name in names if ".dist-info" not in name} == {"cl_bench"}
+    [sdist] = (tmp_path / "dist").glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        held = {name.partition("/")[2] for name in archive.getnames()}
+    assert {path.as_posix() for path in (*PLUGINS, *DATA)} <= held

@@ -1,0 +1,186 @@
+"""From the command line's words to fully resolved runs."""
+
+import numpy as np
+import pytest
+import toys
+
+from cl_bench.errors import InputError
+from cl_bench.plan import Request, make_plan, parse_methods, parse_seeds, parse_settings, request_from
+from cl_bench.record import RunSpec
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    """A request on a small folder of images with a small ViT."""
+    root = tmp_path_factory.mktemp("plan")
+    toys.write_folder(root / "data", classes=4)
+    weights = toys.write_weights(root / "w.safetensors")
+    return {"dataset": f"folder:{root / 'data'}", "backbone": "test_vit", "weights": str(weights), "image_size": 32, "splits": "2"}
+
+
+def plan(base, **changes):
+    return make_plan(Request(**{**base, **changes}))
+
+
+def test_methods_options_and_grids_are_read_in_order():
+    assert parse_methods("nsp2[b1=on,b2=off,ln=on], pgp ,nsp2[eta=0.9|0.97|1,ln_red=l1]") == [
+        ("nsp2", {"b1": True, "b2": False, "ln": True}),
+        ("pgp", {}),
+        ("nsp2", {"eta": 0.9, "ln_red": "l1"}),
+        ("nsp2", {"eta": 0.97, "ln_red": "l1"}),
+        ("nsp2", {"eta": 1, "ln_red": "l1"}),
+    ]
+    assert parse_settings(["eta=1e-3", "layers=null", "lr_milestones=paper"]) == {"eta": 0.001, "layers": None, "lr_milestones": "paper"}
+
+
+@pytest.mark.parametrize("text", ["nsp2[eta=0.9", "nsp2[eta]", "nsp2[eta=]", "nsp2[eta=1|]", "nsp2]", "nsp2[eta=1,eta=2]", "", " , "])
+def test_method_lists_that_cannot_be_read_are_refused(text):
+    with pytest.raises(InputError):
+        parse_methods(text)
+
+
+def test_seeds_are_a_number_or_a_list():
+    assert parse_seeds("3") == [2024, 2025, 2026] and parse_seeds("2024,2031") == [2024, 2031] and parse_seeds("7,") == [7]
+    for text in ("0", "-1", "x", "2024", ""):
+        with pytest.raises(InputError, match="--seeds"):
+            parse_seeds(text)
+
+
+def test_aliases_and_full_names_mean_the_same_run(base):
+    assert plan(base, methods="nsp2").specs[0].run_id() == plan(base, methods="vpt-nsp2").specs[0].run_id()
+
+
+def test_a_plan_is_methods_times_grid_times_splits_times_seeds(base):
+    specs = plan(base, methods="seq,nsp2[eta=0.9|1]", splits="1,2", seeds="2").specs
+    assert len(specs) == 12 and len({spec.run_id() for spec in specs}) == 12
+    assert [spec.label for spec in specs[:3]] == ["vpt-seq", "vpt-nsp2[eta=0.9]", "vpt-nsp2[eta=1]"]
+    assert {spec.family_id() for spec in specs if spec.label == "vpt-seq" and spec.num_tasks == 2} == {specs[6].family_id()}
+
+
+def test_runs_asked_for_twice_run_once_with_a_warning(base):
+    found = plan(base, methods="nsp2,nsp2[eta=0.97]")
+    assert len(found.specs) == 1 and "asked for twice" in found.warnings[0]
+
+
+def test_three_seeds_are_three_separate_fields(base):
+    spec = plan(base, methods="seq", seeds="2024,", order_seed=1, init_seed=2).specs[0]
+    assert (spec.order_seed, spec.init_seed, spec.data_seed) == (1, 2, 2024)
+    other_init = plan(base, methods="seq", seeds="2024,", order_seed=1, init_seed=3).specs[0]
+    assert other_init.task_classes == spec.task_classes and other_init.run_id() != spec.run_id()
+
+
+def test_precedence_is_default_then_preset_then_file_then_command_line(base, tmp_path, monkeypatch):
+    from cl_bench import registry
+
+    kind = registry.method_class("vpt-nsp2")
+    monkeypatch.setattr(kind, "PRESETS", {"folder/2": {"eta": 0.5, "passes": 7}})
+    file = tmp_path / "x.yaml"
+    file.write_text("methods: [nsp2]\nset: {passes: 8, batch: 9}\nseeds: 2\n")
+    assert plan(base, methods="nsp2").specs[0].options["eta"] == 0.5
+    request = request_from({**base, "set": {"batch": 10}}, file)
+    spec = make_plan(request).specs[0]
+    assert (spec.options["eta"], spec.options["passes"], spec.options["batch"], spec.options["temperature"]) == (0.5, 8, 10, 28.0)
+    assert len(make_plan(request).specs) == 2
+    assert plan(base, methods="nsp2[passes=3]", set={"passes": 4}).specs[0].options["passes"] == 3
+    assert spec.label == "vpt-nsp2[batch=10,passes=8]"
+
+
+def test_settings_go_to_the_methods_that_have_them_and_to_the_run(base):
+    seq, nsp2 = plan(base, methods="seq,nsp2", set={"eta": 0.4, "augment": "none", "precision": "bf16"}).specs
+    assert "eta" not in seq.options and nsp2.options["eta"] == 0.4
+    assert seq.transform.augment == "none" and seq.precision == "bf16"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"methods": "nps2"}, "unknown method 'nps2'; did you mean 'nsp2'"),
+        ({"methods": "nsp2[etaa=1]"}, "unknown option of vpt-nsp2 'etaa'; did you mean 'eta'"),
+        ({"methods": "nsp2[eta=2]"}, "vpt-nsp2: eta=2 is not usable"),
+        ({"methods": "nsp2[nullity=both]"}, "nullity='both' is not usable: .*'official' or 'paper'"),
+        ({"methods": "nsp2[b1=1]"}, "b1=1 is not usable"),
+        ({"methods": "seq", "set": {"pases": 3}}, "unknown --set option 'pases'; did you mean 'passes'"),
+        ({"methods": "seq", "set": {"precision": "fp16"}}, "expected fp32 or bf16"),
+        ({"methods": "seq", "dataset": "glyph"}, "unknown data set 'glyph'; did you mean 'glyphs'"),
+        ({"methods": "seq", "dataset": "glyphs:x"}, "takes no argument"),
+        ({"methods": "seq", "dataset": "folder"}, "needs a path"),
+        ({"methods": "seq", "backbone": None, "weights": None, "image_size": None}, "has no backbone of its own"),
+        ({"methods": "seq", "splits": "3"}, "--splits 3 does not divide the 4 classes; choose one of 1, 2, 4"),
+        ({"methods": "seq", "splits": "two"}, "expected numbers of tasks"),
+        ({"methods": "joint,seq", "splits": "4"}, "vpt-seq compares the classes of the current task only: with one class a task .* loss is always 0"),
+        ({"methods": "seq", "limit": 3}, "leaves classes without a training image; give at least 4"),
+        ({"methods": "seq", "validation": 1.5}, "expected the fraction"),
+    ],
+)
+def test_what_cannot_run_is_refused_in_one_line(base, changes, message):
+    with pytest.raises(InputError, match=message) as error:
+        plan(base, **changes)
+    assert "\n" not in str(error.value)
+
+
+def test_one_class_a_task_is_fine_for_all_classes_at_once(base):
+    assert plan(base, methods="joint", splits="4").specs[0].num_tasks == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("method: nsp2", "unknown key of .* 'method'; did you mean 'methods'"),
+        ("- a", "must hold a mapping"),
+        ("a: [", "cannot read"),
+        ("set: 3", "set must be a mapping"),
+    ],
+)
+def test_configuration_files_that_cannot_be_used_are_refused(tmp_path, text, message):
+    file = tmp_path / "x.yaml"
+    file.write_text(text)
+    with pytest.raises(InputError, match=message):
+        request_from({}, file)
+    with pytest.raises(InputError, match="cannot read"):
+        request_from({}, tmp_path / "none.yaml")
+
+
+CHANGES = {
+    "an option": {"methods": "nsp2[eta=0.5]"},
+    "the transform": {"set": {"crop_scale": 0.5}},
+    "the precision": {"set": {"precision": "bf16"}},
+    "the limit": {"limit": 8},
+    "validation": {"validation": 0.25},
+    "the image size": {"image_size": 48},
+    "the order seed": {"order_seed": 5},
+    "the initialisation seed": {"init_seed": 5},
+    "the data seed": {"data_seed": 5},
+    "the splits": {"splits": "1"},
+}
+
+
+@pytest.mark.parametrize("changes", CHANGES.values(), ids=CHANGES)
+def test_a_changed_setting_is_another_run(base, changes):
+    assert plan(base, **{"methods": "nsp2", **changes}).specs[0].run_id() != plan(base, methods="nsp2").specs[0].run_id()
+
+
+def test_other_weights_images_or_method_versions_are_another_run_and_another_place_is_not(base, tmp_path, monkeypatch):
+    from PIL import Image
+    from safetensors.torch import load_file, save_file
+
+    from cl_bench import registry
+
+    original = plan(base, methods="nsp2").specs[0].run_id()
+    moved = toys.write_folder(tmp_path / "elsewhere", classes=4)
+    copied = toys.write_weights(tmp_path / "v.safetensors")
+    assert plan({**base, "dataset": f"folder:{moved}", "weights": str(copied)}, methods="nsp2").specs[0].run_id() == original
+    state = load_file(copied)
+    state["norm.bias"][0] += 1
+    save_file(state, copied)
+    assert plan({**base, "weights": str(copied)}, methods="nsp2").specs[0].run_id() != original
+    pixel = np.array(Image.open(moved / "train" / "class_0" / "000.png"))
+    pixel[0, 0, 0] ^= 1
+    Image.fromarray(pixel).save(moved / "train" / "class_0" / "000.png")
+    assert plan({**base, "dataset": f"folder:{moved}"}, methods="nsp2").specs[0].run_id() != original
+    monkeypatch.setattr(registry.method_class("vpt-nsp2"), "version", 99)
+    assert plan(base, methods="nsp2").specs[0].run_id() != original
+
+
+def test_a_specification_survives_json(base):
+    spec = plan(base, methods="nsp2").specs[0]
+    assert RunSpec.model_validate_json(spec.model_dump_json()) == spec

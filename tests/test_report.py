@@ -1,0 +1,170 @@
+"""Tables and figures recomputed from records made by hand."""
+
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from cl_bench.config import BackboneSpec
+from cl_bench.errors import InputError
+from cl_bench.record import RunRecord, RunSpec, TaskRecord, Transform
+from cl_bench.report import plots, tables
+from cl_bench.report.select import Conventions, group
+from cl_bench.report.write import write
+
+TASKS = ((0, 1), (2, 3), (4, 5))
+TOY_VIT = BackboneSpec(name="toy_vit", image_size=16, mean=(0, 0, 0), std=(1, 1, 1))
+
+
+def record(label, correct, seed=2024, status="done", joint=False, **changes) -> RunRecord:
+    options = {"eta": 0.97, "batch": 8, **changes.pop("options", {})}
+    name = label.partition("[")[0]
+    settings = {
+        "method": name, "method_version": 1, "options": options, "dataset": "toy", "manifest_digest": "m", "task_classes": TASKS, "joint": joint,
+        "order_seed": seed, "init_seed": seed, "data_seed": seed, "backbone": TOY_VIT,
+        "weights_sha256": "w", "transform": Transform(), "label": label, "display": {"vpt-nsp2": "VPT-NSP²"}.get(name, name),
+    }  # fmt: skip
+    spec = RunSpec(**{**settings, **changes})
+    rows = [
+        TaskRecord(
+            classes=classes, correct=tuple(row), correct_within_task=tuple(row), training_images=10, images_seen=10, pass_losses=(1.0,),
+            trainable_parameters=1, stored_values=1, diagnostics={}, checkpoint_sha256="", predictions_sha256="", learn_seconds=1.0,
+            evaluate_seconds=1.0, peak_memory_bytes=1,
+        )
+        for classes, row in zip(TASKS, correct, strict=False)
+    ]  # fmt: skip
+    return RunRecord(spec=spec, status=status, test_sizes=(100, 100, 100), tasks=tuple(rows), threads=1, environments=({},))
+
+
+SEQ = [[80], [60, 70], [50, 60, 70]]  # final 60, forgetting (30 + 10) / 2 = 20
+NSP2 = [[80], [80, 60], [75, 75, 60]]  # final 70, chaudhry forgetting (5 - 15) / 2 = -5, diagonal -5, including last 2.5
+NSP2_B = [[82], [80, 60], [73, 75, 62]]  # final 70
+
+
+def cells(text, title):
+    [line] = [line for line in text.splitlines() if line.startswith(f"| {title} |")]
+    return [cell.strip() for cell in line.strip("|").split("|")][1:]
+
+
+def test_the_markdown_table_prints_mean_and_sample_deviation_with_best_bold_and_second_underlined():
+    records = [
+        record("vpt-seq", SEQ),
+        record("vpt-nsp2", NSP2),
+        record("vpt-nsp2", [[80], [80, 60], [75, 75, 66]], 2025),
+        record("vpt-joint", [[90, 90, 93]], joint=True),
+    ]
+    [benchmark] = group(records)
+    text = tables.markdown(benchmark, Conventions())
+    assert cells(text, "vpt-seq") == ["<u>60.00</u>", "<u>20.00</u>", "<u>68.33</u>", "<u>-20.00</u>", "1"]
+    # accuracies 70 and 72: mean 71, sample deviation sqrt(2)
+    assert cells(text, "VPT-NSP²") == ["**71.00 ± 1.41**", "**-5.00 ± 0.00**", "**73.67 ± 0.47**", "**5.00 ± 0.00**", "2"]
+    assert cells(text, "vpt-joint") == ["91.00", "–", "–", "–", "1"]
+    assert "(2024, 2025)" in text and "vpt-seq: seeds 2024 only" in text and "sample standard deviation (n - 1)" in text
+
+
+@pytest.mark.parametrize(("convention", "expected"), [("chaudhry", "-5.00"), ("diagonal", "-5.00"), ("max_including_last", "2.50")])
+def test_the_forgetting_convention_is_printed_and_named(convention, expected):
+    [benchmark] = group([record("vpt-nsp2", NSP2)])
+    text = tables.markdown(benchmark, Conventions(forgetting=convention))
+    assert cells(text, "VPT-NSP²")[1] == expected
+    assert {"chaudhry": "any earlier task", "diagonal": "right after learning it", "max_including_last": "never negative"}[convention] in text
+
+
+def test_unfinished_and_failed_runs_are_named_not_averaged_and_not_dropped():
+    records = [record("vpt-seq", SEQ), record("vpt-seq", SEQ[:2], 2025, "running"), record("vpt-pgp", SEQ[:1], status="failed", options={"eta": 1.0})]
+    [benchmark] = group(records)
+    text = tables.markdown(benchmark, Conventions())
+    assert cells(text, "vpt-seq")[0] == "60.00" and cells(text, "vpt-seq")[-1] == "1"
+    assert cells(text, "vpt-pgp") == ["–"] * 4 + ["0"]
+    assert "vpt-seq, seed 2025: not finished (2 tasks done), not in the table." in text and "vpt-pgp, seed 2024: failed" in text
+
+
+def test_other_images_weights_limits_or_task_sizes_are_another_table():
+    kinds = [
+        {},
+        {"manifest_digest": "other"},
+        {"weights_sha256": "x"},
+        {"limit": 50},
+        {"validation": 0.25},
+        {"task_classes": ((0, 1, 2), (3,), (4, 5))},
+    ]
+    found = group([record("vpt-seq", SEQ, **kind) for kind in kinds])
+    assert len(found) == len(kinds) and len({benchmark.slug for benchmark in found}) == len(kinds)
+    assert "trial: at most 50 training images" in found[3].name and "held out" in found[4].name
+
+
+def test_rows_of_one_name_but_other_settings_stay_apart_and_say_how():
+    records = [record("vpt-seq", SEQ), record("vpt-seq", SEQ, options={"batch": 16}), record("vpt-seq", SEQ, precision="bf16")]
+    [benchmark] = group(records)
+    assert [row.title for row in benchmark.rows] == [
+        "vpt-seq [batch=8, precision=fp32]",
+        "vpt-seq [batch=16, precision=fp32]",
+        "vpt-seq [batch=8, precision=bf16]",
+    ]
+
+
+def test_options_that_all_rows_share_are_named_once():
+    records = [record("vpt-seq[passes=3]", SEQ), record("vpt-nsp2[passes=3,eta=1]", NSP2, options={"eta": 1.0})]
+    [benchmark] = group(records)
+    assert [row.title for row in benchmark.rows] == ["vpt-seq", "VPT-NSP² [eta=1]"]
+    assert "All rows: passes=3." in tables.markdown(benchmark, Conventions())
+
+
+def test_a_smoke_benchmark_says_so_everywhere():
+    [benchmark] = group([record("vpt-seq", SEQ, smoke=True)])
+    assert "smoke benchmark" in tables.markdown(benchmark, Conventions()) and "smoke benchmark" in tables.latex([benchmark], Conventions())
+
+
+def test_latex_special_characters_are_escaped():
+    assert tables.escape("a_b & 50% {x} # $ ~ ^ \\ ²") == (
+        r"a\_b \& 50\% \{x\} \# \$ \textasciitilde{} \textasciicircum{} \textbackslash{} \textsuperscript{2}"
+    )
+
+
+def test_the_latex_document_is_complete_and_holds_the_numbers():
+    records = [record("vpt-seq[head_init=fresh]", SEQ), record("vpt-nsp2", NSP2), record("vpt-joint", [[90, 90, 93]], joint=True)]
+    text = tables.latex(group(records), Conventions())
+    assert text.count("\\begin{") == text.count("\\end{") == 3 and r"\toprule" in text and r"\midrule" in text and r"\bottomrule" in text
+    assert r"VPT-NSP\textsuperscript{2} & \textbf{70.00}" in text and r"head\_init=fresh" in text
+    columns = {line.count("&") for line in text.splitlines() if line.endswith(r"\\")}
+    assert columns == {5}
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no LaTeX here")
+def test_the_latex_document_compiles_as_it_is(tmp_path):
+    records = [record("vpt-seq[head_init=fresh]", SEQ, limit=50), record("vpt-nsp2", NSP2, limit=50)]
+    (tmp_path / "table.tex").write_text(tables.latex(group(records), Conventions()))
+    done = subprocess.run(["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "table.tex"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert not re.search("Missing character|Overfull", done.stdout)
+
+
+def test_figures_are_written_as_png_and_pdf_with_text_as_text(tmp_path):
+    records = [record("vpt-nsp2", NSP2, seed) for seed in (2024, 2025)] + [
+        record("vpt-nsp2[eta=1]", NSP2_B, options={"eta": 1.0}),
+        record("vpt-joint", [[90, 90, 93]], joint=True),
+    ]
+    _, paths = write(records, tmp_path, Conventions())
+    assert {path.name for path in paths} == {"table.md", "table.tex", "accuracy.png", "accuracy.pdf", "tradeoff.png", "tradeoff.pdf"}
+    for path in paths:
+        assert path.stat().st_size > 500 and path.parent == tmp_path / "toy-3"
+    assert (tmp_path / "toy-3" / "accuracy.png").read_bytes()[:4] == b"\x89PNG"
+    assert b"/Type3" not in (tmp_path / "toy-3" / "accuracy.pdf").read_bytes()
+    assert {path.name for path in (tmp_path / "toy-3").iterdir()} == {path.name for path in paths}
+
+
+def test_the_trade_off_has_a_point_per_eta_and_joins_rows_that_differ_in_nothing_else():
+    records = [record(f"vpt-nsp2[eta={eta}]", NSP2, options={"eta": eta}) for eta in (1.0, 0.9, 0.95)]
+    records += [record("vpt-nsp2[eta=0.9,batch=4]", NSP2, options={"eta": 0.9, "batch": 4}), record("vpt-joint", [[90, 90, 93]], joint=True)]
+    [benchmark] = group(records)
+    [rows] = plots._eta_series(benchmark).values()
+    assert [row.finished[0].spec.options["eta"] for row in rows] == [0.9, 0.95, 1.0]
+
+
+def test_nothing_to_report_is_an_error_that_says_what_to_do(tmp_path):
+    with pytest.raises(InputError, match="no runs to report"):
+        write([], tmp_path, Conventions())
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot write the report"):
+        write([record("vpt-seq", SEQ)], tmp_path / "file", Conventions())

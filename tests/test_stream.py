@@ -1,0 +1,180 @@
+"""Class orders, tasks, seeds, transforms and evaluation."""
+
+import numpy as np
+import pytest
+import torch
+import toys
+
+from cl_bench import seeds
+from cl_bench.config import BackboneSpec
+from cl_bench.errors import InputError
+from cl_bench.preprocess import Preprocess
+from cl_bench.record import Transform
+from cl_bench.source import ImageSet
+from cl_bench.stream import Stream, class_order, cut, held_out, limited
+from cl_bench.trainer import Trainer
+
+
+def test_the_class_order_is_the_published_codes():
+    assert class_order(100, 2024)[:10] == [55, 17, 75, 11, 2, 29, 49, 48, 41, 45]
+    assert class_order(200, 2024)[:5] == [192, 54, 163, 105, 170]
+    assert sorted(class_order(100, 2025)) == list(range(100))
+
+
+def test_splits_that_do_not_divide_the_classes_are_refused_with_those_that_do():
+    assert cut([3, 1, 2, 0], 2) == ((3, 1), (2, 0))
+    with pytest.raises(InputError, match="--splits 3 does not divide the 4 classes; choose one of 1, 2, 4"):
+        cut([3, 1, 2, 0], 3)
+    with pytest.raises(InputError, match="--splits 0"):
+        cut([3, 1, 2, 0], 0)
+
+
+def test_a_task_holds_its_own_classes_images_with_labels_counted_in_stream_order():
+    stream = toys.stream([[2, 0], [1, 3, 4]])
+    task = stream.task(1)
+    assert task.classes == (1, 3, 4) and task.first_label == 2 and len(task) == 36
+    images, labels = zip(*task.plain(10), strict=True)
+    assert [len(part) for part in images] == [10, 10, 10, 6]
+    source = toys.images(12, 5, 0)
+    expected = np.concatenate([source.images[source.labels == c] for c in (1, 3, 4)])
+    assert torch.allclose(torch.cat(images), torch.tensor(expected).permute(0, 3, 1, 2).float() / 127.5 - 1, atol=1e-6)
+    assert torch.cat(labels).tolist() == [2] * 12 + [3] * 12 + [4] * 12
+
+
+def test_evaluation_counts_right_answers_per_task_among_all_and_among_own_classes():
+    # two classes a task, one image each; the "image" carries its class as its grey level
+    pixels = np.array([10, 20, 30, 40], np.uint8).reshape(4, 1, 1, 1) * np.ones((1, 2, 2, 3), np.uint8)
+    side = ImageSet(pixels, np.array([0, 1, 2, 3]))
+    spec = BackboneSpec(name="x", image_size=2, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
+    stream = Stream(side, side, [[2, 0], [1, 3]], Preprocess(spec, Transform(), 0, torch.device("cpu")))
+    # scores by grey level, columns in stream order (classes 2, 0, 1, 3)
+    table = {30: [9, 1, 0, 0], 10: [1, 2, 5, 0], 20: [7, 0, 3, 2], 40: [0, 0, 1, 2]}
+
+    def predict(images, columns):
+        return torch.tensor([table[round(float(image[0, 0, 0]) * 255)][:columns] for image in images], dtype=torch.float32)
+
+    first = stream.evaluate(lambda images: predict(images, 2), 1, batch=1)
+    assert first.correct == [2] and first.correct_within_task == [2]
+    assert first.predictions.tolist() == [0, -1, 2, -1]
+    both = stream.evaluate(lambda images: predict(images, 4), 2, batch=3)
+    assert both.correct == [1, 1] and both.correct_within_task == [2, 2]  # class 0 is taken for 1, class 1 for 2; each is right within its task
+    assert both.predictions.tolist() == [1, 2, 2, 3]
+    with pytest.raises(RuntimeError, match="expected"):
+        stream.evaluate(lambda images: predict(images, 3), 2)
+
+
+def test_joint_learns_one_task_and_evaluates_each():
+    stream = toys.stream([[2, 0], [1, 3, 4]], joint=True)
+    assert stream.num_tasks == 1 and stream.task(0).classes == (2, 0, 1, 3, 4) and stream.test_sizes == (12, 18)
+
+
+def test_random_numbers_depend_on_their_key_and_index_alone():
+    many = seeds.uniforms(np.arange(1000), 4, 5, "crop", 2)
+    assert np.array_equal(many[[7, 3]], seeds.uniforms(np.array([7, 3]), 4, 5, "crop", 2))
+    assert many.min() >= 0 and many.max() < 1 and abs(many.mean() - 0.5) < 0.02 and np.unique(many).size == many.size
+    for other in ((6, "crop", 2), (5, "flip", 2), (5, "crop", 3)):
+        assert not np.isclose(many, seeds.uniforms(np.arange(1000), 4, *other)).any(axis=1).all()
+    assert abs(np.corrcoef(many[:-1, 0], many[1:, 0])[0, 1]) < 0.1
+    assert sorted(seeds.permutation(10, 1, "a")) == list(range(10))
+    assert seeds.derived_seed(1, 23) != seeds.derived_seed(12, 3)
+
+
+def preprocess(**transform) -> Preprocess:
+    return Preprocess(toys.backbone().spec, Transform(**transform), 3, torch.device("cpu"))
+
+
+def test_an_augmented_image_does_not_depend_on_its_batch_and_changes_with_the_pass():
+    images = torch.from_numpy(toys.images(4, 2, 0).images)
+    crop, rows = preprocess(augment="crop", crop_scale=0.3), np.arange(8)
+    whole = crop.augmented(images, 0, rows)
+    assert torch.allclose(crop.augmented(images[5:6], 0, rows[5:6])[0], whole[5], atol=1e-6)
+    assert not torch.allclose(crop.augmented(images, 1, rows), whole, atol=1e-2)
+    assert whole.shape == (8, 3, 16, 16) and whole.abs().max() <= 1
+
+
+def test_a_crop_of_the_whole_square_image_is_the_image():
+    images = torch.from_numpy(toys.images(2, 2, 0).images)
+    theta = preprocess(augment="crop", crop_scale=1.0)
+    area = theta._crops(0, np.arange(500))
+    assert (area[:, 0, 0] <= 1).all() and (area[:, 0, 0] * area[:, 1, 1] > 0.74).all()
+    theta._crops = lambda pass_index, rows: np.tile(np.array([[1, 0, 0], [0, 1, 0]], np.float32), (len(rows), 1, 1))
+    assert torch.allclose(theta.augmented(images, 0, np.arange(4)), theta.plain(images), atol=1e-5)
+
+
+def test_crops_stay_inside_the_image_and_have_the_area_asked_for():
+    theta = preprocess(augment="crop", crop_scale=0.08)._crops(0, np.arange(4000))
+    width, height, x, y = theta[:, 0, 0], theta[:, 1, 1], theta[:, 0, 2], theta[:, 1, 2]
+    assert (np.abs(x) + width <= 1 + 1e-6).all() and (np.abs(y) + height <= 1 + 1e-6).all()
+    assert (width * height >= 0.08 * 0.74).all() and abs((width * height).mean() - 0.53) < 0.03
+    ratio = width / height
+    assert ratio.min() >= 0.74 and ratio.max() <= 1.34
+
+
+def test_the_checkpoints_own_normalisation_is_used():
+    spec = BackboneSpec(name="x", image_size=16, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
+    grey = torch.full((1, 16, 16, 3), 128, dtype=torch.uint8)
+    found = Preprocess(spec, Transform(), 0, torch.device("cpu")).plain(grey)[0, :, 0, 0]
+    assert torch.allclose(found, (128 / 255 - torch.tensor(spec.mean)) / torch.tensor(spec.std), atol=1e-6)
+
+
+def test_resizing_agrees_with_pillow():
+    from PIL import Image
+
+    picture = toys.images(1, 3, 0, size=40).images[2]
+    spec = BackboneSpec(name="x", image_size=16, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
+    found = Preprocess(spec, Transform(), 0, torch.device("cpu")).plain(torch.from_numpy(picture)[None])[0] * 255
+    expected = torch.from_numpy(np.array(Image.fromarray(picture).resize((16, 16), Image.Resampling.BICUBIC))).permute(2, 0, 1).float()
+    assert (found - expected).abs().max() < 1.5
+
+
+def test_limit_takes_classes_evenly_and_never_more_than_asked():
+    labels = np.repeat([0, 1, 2, 3], [10, 10, 10, 2])
+    rows = limited(labels, 14)
+    assert len(rows) == 13 and np.bincount(labels[rows]).tolist() == [4, 4, 3, 2]
+    assert np.array_equal(rows, limited(labels, 14))
+    with pytest.raises(InputError, match="at least 4"):
+        limited(labels, 3)
+
+
+def test_held_out_images_are_stratified_seeded_and_disjoint():
+    labels = np.repeat([0, 1, 2], [8, 4, 2])
+    kept, held = held_out(labels, 0.25, 1)
+    assert np.bincount(labels[held]).tolist() == [2, 1, 1] and not set(kept) & set(held) and len(kept) + len(held) == 14
+    assert np.array_equal(held, held_out(labels, 0.25, 1)[1]) and not np.array_equal(held, held_out(labels, 0.25, 2)[1])
+    with pytest.raises(InputError, match="at least two"):
+        held_out(np.array([0, 0, 1]), 0.25, 1)
+
+
+@pytest.mark.parametrize(
+    ("milestones", "expected"), [((0.4, 0.7), [1.0] * 4 + [0.1] * 3 + [0.01] * 3), ((), [1.0] * 10), ((0.5, 0.8), [1] * 5 + [0.1] * 3 + [0.01] * 2)]
+)
+@pytest.mark.parametrize("repeats", [1, 10])
+def test_learning_rates_fall_after_the_stated_share_of_the_passes(milestones, expected, repeats):
+    """100 passes in shuffles of ten (published) or one: 1e-2 for 40 passes, 1e-3 for 30, 1e-4 for 30."""
+    task = toys.stream([[0, 1]], per_class=2).task(0)
+    weight = torch.nn.Parameter(torch.zeros(1))
+    optimizer = torch.optim.SGD([weight], lr=1.0)
+    rates = []
+    trainer = Trainer(data_seed=0, report=lambda progress: rates.append(optimizer.param_groups[0]["lr"]))
+    trainer.fit(task, loss=lambda images, labels: weight.sum() * 0, optimizer=optimizer, batch=4, passes=100, repeats=repeats, milestones=milestones)
+    per_pass = np.repeat(rates, repeats)
+    assert np.allclose(per_pass, np.repeat(expected, 10))
+    assert trainer.images_seen == 400 and len(trainer.pass_losses) == 100
+
+
+def test_repeated_passes_show_every_image_once_a_pass_each_with_its_own_augmentation():
+    task = toys.stream([[0, 1]], per_class=3, augment="crop").task(0)
+    shown, asked = [], []
+    original = task.augmented
+    task.augmented = lambda chosen, pass_index: asked.extend((int(row), pass_index) for row in chosen) or original(chosen, pass_index)
+    weight = torch.nn.Parameter(torch.zeros(1))
+    Trainer(data_seed=0).fit(
+        task,
+        loss=lambda images, labels: shown.append(len(images)) or weight.sum() * 0,
+        optimizer=torch.optim.SGD([weight], lr=1.0),
+        batch=4,
+        passes=5,
+        repeats=3,
+    )
+    assert sorted(asked) == [(row, p) for row in range(6) for p in range(5)]
+    assert shown == [4, 4, 4, 4, 2, 4, 4, 4]  # 18 images in the first shuffle, 12 in the second

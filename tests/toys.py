@@ -1,0 +1,100 @@
+"""Toy pieces shared by the tests: a small ViT, a small data set in memory, small streams and runs."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from timm.models.vision_transformer import VisionTransformer
+
+from cl_bench import registry
+from cl_bench.backbone import Backbone
+from cl_bench.config import BackboneSpec
+from cl_bench.method import Method
+from cl_bench.preprocess import Preprocess
+from cl_bench.record import Transform
+from cl_bench.source import ImageSet
+from cl_bench.stream import Stream, StreamInfo
+from cl_bench.trainer import Trainer
+
+SHARED = Path(__file__).resolve().parents[2] / "shared"
+QUICK = {"passes": 3, "batch": 8, "learning_rate": 0.02, "temperature": 4.0, "epoch_mode": "plain"}
+
+
+def vit(seed: int = 0, **changes) -> VisionTransformer:
+    """A ViT of two blocks, 16 pixels, width 32, with LayerNorm scales away from 1."""
+    torch.manual_seed(seed)
+    settings = {"img_size": 16, "patch_size": 8, "embed_dim": 32, "depth": 2, "num_heads": 2, "num_classes": 0, **changes}
+    model = VisionTransformer(**settings)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "norm" in name:
+                parameter.add_(0.3 * torch.randn_like(parameter))
+            elif parameter.ndim > 1:
+                parameter.mul_(3.0)
+    return model.eval()
+
+
+def backbone(seed: int = 0, **changes) -> Backbone:
+    """The toy ViT, frozen."""
+    model = vit(seed, **changes)
+    spec = BackboneSpec(name="toy", image_size=model.patch_embed.img_size[0], mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
+    return Backbone(model, spec, "0" * 64)
+
+
+def images(per_class: int, classes: int, seed: int, size: int = 16) -> ImageSet:
+    """Classes that differ in colour and stripe direction, with noise."""
+    rng = np.random.default_rng([seed, 5])
+    colours = np.random.default_rng(7).uniform(40, 215, (classes, 2, 3))
+    labels = np.repeat(np.arange(classes), per_class)
+    stripes = np.stack([np.broadcast_to(np.arange(size) // (1 + c % 3) % 2, (size, size)) for c in range(classes)])
+    stripes = np.where((np.arange(classes) % 2 == 1)[:, None, None], stripes, stripes.transpose(0, 2, 1))[labels][..., None]
+    pixels = np.where(stripes, colours[labels, 0][:, None, None], colours[labels, 1][:, None, None]) + rng.normal(0, 12, (len(labels), size, size, 3))
+    return ImageSet(np.clip(pixels, 0, 255).astype(np.uint8), labels)
+
+
+def stream(tasks: list[list[int]], joint: bool = False, seed: int = 0, augment: str = "none", per_class: int = 12) -> Stream:
+    """A stream over toy images, 12 training and 6 test images a class; tasks are lists of classes, possibly of unequal length."""
+    classes = max(c for task in tasks for c in task) + 1
+    preprocess = Preprocess(backbone().spec, Transform(augment=augment, crop_scale=0.5), 0, torch.device("cpu"))
+    return Stream(images(per_class, classes, seed), images(6, classes, seed + 1), tasks, preprocess, joint)
+
+
+def method(name: str, num_tasks: int, trunk: Backbone | None = None, **options) -> Method:
+    """A registered method on the toy ViT with quick settings."""
+    kind = registry.method_class(name)
+    known = {key: value for key, value in QUICK.items() if key in kind.Config.model_fields}
+    return kind(kind.Config(**{**known, **options}), trunk or backbone(), StreamInfo(init_seed=1, num_tasks=num_tasks))
+
+
+def learn(built: Method, given: Stream, upto: int | None = None, start: int = 0) -> list[Trainer]:
+    """Learn the stream's tasks start..upto-1; returns the trainers."""
+    trainers = []
+    for index in range(start, given.num_tasks if upto is None else upto):
+        torch.manual_seed(index)
+        trainers.append(Trainer(data_seed=3))
+        built.learn(given.task(index), trainers[-1])
+    return trainers
+
+
+def write_folder(root: Path, classes: int = 4, per_class: int = 6, test_per_class: int = 4, size: int = 32, suffix: str = ".png") -> Path:
+    """A data set in folders, `train/<class>/*` and `test/<class>/*`, as image files."""
+    from PIL import Image
+
+    for side, count, seed in (("train", per_class, 0), ("test", test_per_class, 1)):
+        made = images(count, classes, seed, size)
+        for number, (pixels, c) in enumerate(zip(made.images, made.labels, strict=True)):
+            folder = root / side / f"class_{c}"
+            folder.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(pixels).save(folder / f"{number:03d}{suffix}")
+    return root
+
+
+def write_weights(path: Path) -> Path:
+    """Random weights of timm's `test_vit` (patch 16), which `--backbone test_vit --image-size 32 --weights` takes."""
+    import timm
+    from safetensors.torch import save_file
+
+    torch.manual_seed(0)
+    model = timm.create_model("test_vit", num_classes=0)
+    save_file({name: value.clone() for name, value in model.state_dict().items()}, path)
+    return path
