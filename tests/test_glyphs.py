@@ -11,8 +11,8 @@ from cl_bench.datasets import glyphs
 
 from cl_bench import backbone as backbones
 
-MASKS_SHA256 = "MASKS"
-SAMPLE_SHA256 = "SAMPLE"
+MASKS_SHA256 = "38b4f8ced8620f2ca565c5eeabe2a1c9f9ddd543bfbac5da47456765ae820227"
+SAMPLE_SHA256 = "69336e628715bf799fdbad6fb3e80ecd2854cc5f9ec46205f557f3a913e9f90f"
 
 
 def test_masks_and_sampled_images_have_the_published_digests():
