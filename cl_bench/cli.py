@@ -18,6 +18,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+STOPPED = 130  # what shells report for a command stopped with Ctrl-C; some versions of typer return it, others raise
 UsageError = typer.BadParameter.__base__
 Optional = typer.Option
 
@@ -191,10 +192,12 @@ def main(arguments: list[str] | None = None) -> None:
     except RunFailed as error:
         _exit(str(error), 1)
     except (KeyboardInterrupt, typer.Abort):
-        _exit("stopped; finished tasks are kept, the same command continues", 130)
+        code = STOPPED
     except BrokenPipeError:  # such as `cl-bench ls backbones | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    if code == STOPPED:
+        _exit("stopped; finished tasks are kept, the same command continues", STOPPED)
     sys.exit(code or 0)
 
 

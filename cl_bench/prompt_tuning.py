@@ -64,7 +64,7 @@ class PromptTuning(GradientMethod):
     def loss(self, images: Tensor, labels: Tensor, task: Task) -> Tensor:
         """CE(z / tau, y) over the classes of the current task."""
         z = self.head.current(self.backbone.features(images, self.prompts.attend))  # (B, c_t)
-        return F.cross_entropy(z.float() / self.config.temperature, labels - task.first_label)
+        return F.cross_entropy(z / self.config.temperature, labels - task.first_label)
 
     def make_optimizer(self, task: Task) -> optim.Optimizer:
         """A new Adam for the prompts and the current head."""

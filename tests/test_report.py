@@ -131,7 +131,14 @@ def test_the_latex_document_is_complete_and_holds_the_numbers():
     assert columns == {5}
 
 
-@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no LaTeX here")
+def has_latex() -> bool:
+    """Whether pdflatex and booktabs are installed."""
+    if shutil.which("pdflatex") is None or shutil.which("kpsewhich") is None:
+        return False
+    return subprocess.run(["kpsewhich", "booktabs.sty"], capture_output=True).returncode == 0
+
+
+@pytest.mark.skipif(not has_latex(), reason="no LaTeX with booktabs here")
 def test_the_latex_document_compiles_as_it_is(tmp_path):
     records = [record("vpt-seq[head_init=fresh]", SEQ, limit=50), record("vpt-nsp2", NSP2, limit=50)]
     (tmp_path / "table.tex").write_text(tables.latex(group(records), Conventions()))

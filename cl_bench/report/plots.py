@@ -1,6 +1,7 @@
 """Figures from run records: accuracy after each task, and the stability-plasticity trade-off over eta."""
 
 import os
+import textwrap
 from pathlib import Path
 
 os.environ.setdefault("MPLBACKEND", "Agg")
@@ -51,7 +52,7 @@ def accuracy(benchmark: Benchmark, conventions: Conventions, folder: Path) -> li
         axes.set_xticks(range(1, longest + 1, max(1, longest // 10)))
         axes.set_xlabel("tasks learned")
         axes.set_ylabel("accuracy on seen classes (%)")
-        axes.set_title(benchmark.name, fontsize=7)
+        axes.set_title(textwrap.fill(benchmark.name, 62), fontsize=7)
         axes.legend(fontsize=6)
         return _save(figure, folder / "accuracy")
 
@@ -82,7 +83,7 @@ def tradeoff(benchmark: Benchmark, conventions: Conventions, folder: Path) -> li
         for axis in axes:
             axis.set_xlabel("$\\eta_1 = \\eta_2$")
         axes[0].legend(fontsize=6)
-        figure.suptitle(benchmark.name, fontsize=7)
+        figure.suptitle(textwrap.fill(benchmark.name, 90), fontsize=7)
         return _save(figure, folder / "tradeoff")
 
 

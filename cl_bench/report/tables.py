@@ -71,13 +71,7 @@ def _marks(benchmark: Benchmark, conventions: Conventions) -> dict[tuple[int, st
 
 def latex(benchmarks: list[Benchmark], conventions: Conventions) -> str:
     """A LaTeX document with one booktabs table per benchmark; the table environments can be pasted by themselves."""
-    packages = [
-        "\\documentclass{article}",
-        "\\usepackage[T1]{fontenc}",
-        "\\usepackage[utf8]{inputenc}",
-        "\\usepackage{textcomp}",
-        "\\usepackage{booktabs}",
-    ]
+    packages = ["\\documentclass{article}", "\\usepackage[utf8]{inputenc}", "\\usepackage{booktabs}"]
     tables = [_latex_table(benchmark, conventions) for benchmark in benchmarks]
     return "\n".join([*packages, "\\begin{document}", *tables, "\\end{document}", ""])
 
@@ -91,7 +85,7 @@ def _latex_table(benchmark: Benchmark, conventions: Conventions) -> str:
     for i, row in enumerate(benchmark.rows):
         if row.joint and i and not benchmark.rows[i - 1].joint:
             body.append(r"\midrule")
-        cells = [style[marks.get((i, metric), "")] % escape(cell(row, metric, conventions)) for metric in COLUMNS]
+        cells = [style[marks.get((i, metric), "")] % _latex_number(cell(row, metric, conventions)) for metric in COLUMNS]
         body.append(" & ".join([escape(row.title), *cells, str(len(row.finished))]) + r" \\")
     notes = " ".join(note.removeprefix("- ") for note in footnotes(benchmark, conventions))
     caption = escape(f"{benchmark.name}, backbone {benchmark.backbone}, percent. {notes}")
@@ -100,6 +94,10 @@ def _latex_table(benchmark: Benchmark, conventions: Conventions) -> str:
         r"\begin{tabular}{@{}l" + "c" * (len(COLUMNS) + 1) + r"@{}}", r"\toprule", head + r" \\", r"\midrule", *body, r"\bottomrule",
         r"\end{tabular}", r"\end{table}",
     ])  # fmt: skip
+
+
+def _latex_number(text: str) -> str:
+    return f"$-${escape(text[1:])}" if text.startswith("-") else escape(text)
 
 
 def escape(text: str) -> str:
