@@ -69,8 +69,7 @@ def require_plain(vit: nn.Module, name: str) -> None:
 def resolve(name: str, image_size: int | None, weights: str | None, named: dict[str, Callable[[], BackboneSpec]]) -> BackboneSpec:
     """The full specification of a backbone name; `named` are those that data set plugins bring.
 
-    Raises InputError for unknown names (nearest offered), for bare timm names that stand for several checkpoints, and for sizes
-    that the patches do not divide.
+    Raises InputError for unknown names (nearest offered), for bare timm names that stand for several checkpoints, and for a missing file.
     """
     if name in named:
         if weights or image_size:
@@ -110,18 +109,10 @@ def load(spec: BackboneSpec) -> Backbone:
     if spec.image_size % patch:  # timm would drop the remaining pixels without a word
         raise InputError(f"backbone {spec.name!r} has patches of {patch} pixels; --image-size {spec.image_size} is not a multiple of it")
     if spec.weights:
-        digest = hashlib.sha256(Path(spec.weights).read_bytes()).hexdigest()
-        _load_file(vit, spec)
+        digest = _load_file(vit, spec)
     else:
         digest = _state_digest(vit)
     return Backbone(vit, spec, digest)
-
-
-def weights_digest(spec: BackboneSpec) -> str:
-    """sha256 of the weights file or, for timm's downloads, of the loaded parameters."""
-    if spec.weights:
-        return hashlib.sha256(Path(spec.weights).read_bytes()).hexdigest()
-    return load(spec).weights_sha256
 
 
 def _create(spec: BackboneSpec) -> nn.Module:
@@ -136,8 +127,10 @@ def _create(spec: BackboneSpec) -> nn.Module:
         raise InputError(f"cannot build backbone {spec.name!r}: {error}") from error
 
 
-def _load_file(vit: VisionTransformer, spec: BackboneSpec) -> None:
+def _load_file(vit: VisionTransformer, spec: BackboneSpec) -> str:
+    """Load the file's weights; returns the sha256 of the file."""
     try:
+        digest = hashlib.sha256(Path(spec.weights).read_bytes()).hexdigest()
         if spec.weights.endswith(".safetensors"):
             state = load_file(spec.weights)
         else:
@@ -163,6 +156,7 @@ def _load_file(vit: VisionTransformer, spec: BackboneSpec) -> None:
         more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
         raise InputError(f"weights {spec.weights} do not fit {spec.name!r}: {'; '.join(problems[:3])}{more}")
     vit.load_state_dict(state)
+    return digest
 
 
 def _state_digest(module: nn.Module) -> str:

@@ -12,7 +12,6 @@ from cl_bench.errors import InputError, RunFailed
 app = typer.Typer(
     name="cl-bench",
     help=__import__("cl_bench").__doc__,
-    no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -35,7 +34,7 @@ ImageSize = Annotated[int | None, Optional(help="pixels; default: the checkpoint
 Limit = Annotated[int | None, Optional(min=1, help="a trial: at most N training images in all, evenly over classes")]
 Validation = Annotated[float | None, Optional(help="hold out this fraction of the training images and evaluate on it, not on the test set")]
 Set = Annotated[list[str] | None, Optional("--set", help="KEY=VALUE for every method that has it; also augment, crop_scale, precision; repeatable")]
-Config = Annotated[Path | None, Optional(help="YAML file with these options; the command line wins")]
+Config = Annotated[Path | None, Optional(help="YAML file with the options above and set: {KEY: VALUE}; the command line wins")]
 Device = Annotated[str, Optional(help="auto, cpu, cuda or cuda:N")]
 Jobs = Annotated[int | None, Optional(min=1, help="runs at a time (default: one per core or GPU)")]
 Results = Annotated[Path, Optional(help="folder of run records")]
@@ -184,7 +183,8 @@ def info(
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit: 0 done, 1 a run failed, 2 the input cannot be used, 130 stopped by the user."""
     try:
-        code = app(args=arguments, standalone_mode=False, prog_name="cl-bench")
+        arguments = sys.argv[1:] if arguments is None else arguments
+        code = app(args=arguments or ["--help"], standalone_mode=False, prog_name="cl-bench")
     except UsageError as error:
         _exit(" ".join(error.format_message().split()), 2)
     except InputError as error:

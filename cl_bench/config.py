@@ -13,7 +13,7 @@ from cl_bench.errors import InputError
 class Strict(BaseModel):
     """A frozen model that refuses unknown keys and does not guess types."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 class BackboneSpec(Strict):
@@ -42,7 +42,10 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
 
 def parse_scalar(text: str):
     """A command-line value as YAML reads it (on/off, numbers, null), with 1e-3 read as a number too."""
-    value = yaml.safe_load(text)
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise InputError(f"cannot read the value {text!r}; expected a number, on, off, null or a word") from None
     if isinstance(value, str):
         try:
             return float(value)

@@ -10,7 +10,7 @@ import cl_bench
 from cl_bench import registry
 from cl_bench.config import canonical_json
 from cl_bench.errors import InputError
-from cl_bench.record import DamagedRecord, RunRecord, RunSpec, Store
+from cl_bench.record import DamagedRecord, RunRecord, RunSpec, Store, Transform
 
 
 def method_lines(results: Path) -> list[str]:
@@ -33,7 +33,9 @@ def backbone_lines(results: Path) -> list[str]:
     """The backbones that data sets bring, then every published timm ViT by its full tag."""
     import timm
 
-    return [*registry.named_backbones(), *timm.list_pretrained("vit_*")]
+    unusual = ["*_rpn_*", "vit_pwee_*", "vit_dwee_*", "vit_dpwee_*", "vit_dlittle_*"]  # other blocks than `backbone.require_plain` accepts
+    plain = set(timm.list_models(module="vision_transformer", exclude_filters=unusual))
+    return [*registry.named_backbones(), *(tag for tag in timm.list_pretrained() if tag.partition(".")[0] in plain)]
 
 
 def run_lines(results: Path) -> list[str]:
@@ -49,7 +51,7 @@ def run_lines(results: Path) -> list[str]:
         accuracy = f"{final_accuracy(found.correct, found.test_sizes):.2%}" if found.tasks else "–"
         total = 1 if spec.joint else spec.num_tasks
         state = f"{found.status:<8} {spec.run_id()}  {len(found.tasks)}/{total} tasks  {accuracy:>7}"
-        lines.append(f"{state}  {spec.label}  {spec.benchmark_name()}  seed {spec.order_seed}")
+        lines.append(f"{state}  {spec.label}  {spec.benchmark_name()}  seed {spec.seed_name()}")
     return lines or [f"no runs in {results}"]
 
 
@@ -84,6 +86,9 @@ def setting_lines(benchmark: str, method: str) -> list[str]:
             if key in layer:
                 value, origin = layer[key], name
         lines.append(f"{key:<20} {format_option(value):<12} {origin}")
+    for key, field in Transform.model_fields.items():
+        origin = f"{source.name} preset" if key in source.TRANSFORM else "default"
+        lines.append(f"{key:<20} {format_option(source.TRANSFORM.get(key, field.default)):<12} {origin}")
     return lines
 
 
@@ -96,7 +101,7 @@ def plan_lines(plan, store: Store, places: list[str]) -> list[str]:
         warnings += suspicious
     lines.append(f"{len(plan.specs)} runs on {', '.join(places)}, results in {store.root}:")
     for spec in plan.specs:
-        lines.append(f"  {_state(spec, store):<22} {spec.run_id()}  {spec.label}  {spec.dataset}/{spec.num_tasks}  seed {spec.order_seed}")
+        lines.append(f"  {_state(spec, store):<22} {spec.run_id()}  {spec.label}  {spec.dataset}/{spec.num_tasks}  seed {spec.seed_name()}")
     return [*lines, *(f"warning: {warning}" for warning in warnings)] + ([] if warnings else ["nothing wrong found"])
 
 

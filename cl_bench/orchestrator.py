@@ -16,6 +16,7 @@ from joblib import Parallel, delayed
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+import cl_bench
 from cl_bench.errors import InputError
 from cl_bench.record import DamagedRecord, RunRecord, RunSpec, Store
 from cl_bench.runner import write_spec
@@ -96,7 +97,7 @@ def _run_process(spec: RunSpec, store: Store, free: "Queue[str]", threads: int, 
     folder, place = store.folder(spec), free.get()
     try:
         log = folder / "log.txt"
-        environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1"}
+        environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1", **_same_code()}
         try:
             path = write_spec(spec, folder)
             command = [
@@ -113,7 +114,7 @@ def _run_process(spec: RunSpec, store: Store, free: "Queue[str]", threads: int, 
                 str(store.root),
             ]
             with open(log, "ab") as output:
-                start = output.tell()
+                start = output.seek(0, os.SEEK_END)
                 process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment)
         except OSError as error:
             return Outcome(spec, None, f"cannot start: {error}", False)
@@ -134,13 +135,26 @@ def _run_process(spec: RunSpec, store: Store, free: "Queue[str]", threads: int, 
         free.put(place)
 
 
+def _same_code() -> dict[str, str]:
+    """Environment that makes a child import the package this process runs, whatever lies in the current folder."""
+    folders = [str(Path(cl_bench.__file__).resolve().parent.parent), os.environ.get("PYTHONPATH")]
+    return {"PYTHONSAFEPATH": "1", "PYTHONPATH": os.pathsep.join(filter(None, folders))}
+
+
 def name(spec: RunSpec) -> str:
-    """Such as "vpt-nsp2[eta=0.9] glyphs/10 seed 2024"."""
-    return f"{spec.label} {spec.dataset}/{spec.num_tasks} seed {spec.order_seed}"
+    """Such as "vpt-nsp2[eta=0.9] glyphs/10 seed 2024", with "trial" or "validation" where it is one."""
+    marks = (" trial" if spec.limit else "") + (" validation" if spec.validation else "")
+    return f"{spec.label} {spec.dataset}/{spec.num_tasks}{marks} seed {spec.seed_name()}"
 
 
 def _bars(console: Console) -> Progress:
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[note]}"), TimeElapsedColumn())
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TextColumn("{task.fields[note]}", markup=False),
+        TimeElapsedColumn(),
+    )
     return Progress(*columns, console=console, transient=True)
 
 

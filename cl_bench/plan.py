@@ -3,10 +3,12 @@
 import itertools
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import yaml
+from pydantic import Field
 
 from cl_bench import backbone as backbones
 from cl_bench import registry
@@ -15,29 +17,28 @@ from cl_bench.errors import InputError
 from cl_bench.method import Method
 from cl_bench.record import RunSpec, Transform
 from cl_bench.source import Source
-from cl_bench.stream import class_order, cut
+from cl_bench.stream import StreamInfo, class_order, cut
 
 FIRST_SEED = 2024  # the published code runs seeds 2024, 2025, 2026
 RUN_SETTINGS = ("precision",)
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(Strict):
     """What `cl-bench run` was asked for; every field has the command-line option's name."""
 
     methods: str = "vpt-nsp2"
     dataset: str = "glyphs"
     splits: str = "10"
     seeds: str = "1"
-    order_seed: int | None = None
-    init_seed: int | None = None
-    data_seed: int | None = None
+    order_seed: int | None = Field(None, ge=0)
+    init_seed: int | None = Field(None, ge=0)
+    data_seed: int | None = Field(None, ge=0)
     backbone: str | None = None
     weights: str | None = None
-    image_size: int | None = None
-    limit: int | None = None
-    validation: float | None = None
-    set: dict = field(default_factory=dict)
+    image_size: int | None = Field(None, ge=1)
+    limit: int | None = Field(None, ge=1)
+    validation: float | None = Field(None, gt=0, lt=1)
+    set: dict[str, Any] = {}
 
 
 @dataclass(frozen=True)
@@ -49,21 +50,11 @@ class Plan:
 
 
 def request_from(command_line: dict, config_file: Path | None) -> Request:
-    """Options from a YAML file overridden by the command line (None means not given). Raises InputError naming unknown keys."""
-    values: dict = {}
-    if config_file is not None:
-        values = _read_yaml(config_file)
-        for key in values:
-            if key not in Request.__dataclass_fields__:
-                raise unknown(f"key of {config_file}", str(key), Request.__dataclass_fields__)
-        for key in ("methods", "splits", "seeds"):
-            if key in values:
-                values[key] = ",".join(map(str, values[key])) if isinstance(values[key], list) else str(values[key])
-        if not isinstance(values.get("set", {}), dict):
-            raise InputError(f"{config_file}: set must be a mapping of option to value, got {values['set']!r}")
+    """Options from a YAML file overridden by the command line (None means not given). Raises InputError naming what cannot be used."""
+    values = _read_yaml(config_file) if config_file is not None else {}
     given = {key: value for key, value in command_line.items() if value is not None}
     settings = {**values.pop("set", {}), **given.pop("set", {})}
-    return Request(**{**values, **given, "set": settings})
+    return build_config(Request, [values, given, {"set": settings}], str(config_file or "the command line"))
 
 
 def _read_yaml(path: Path) -> dict:
@@ -72,8 +63,15 @@ def _read_yaml(path: Path) -> dict:
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         reason = error.strerror if isinstance(error, OSError) else " ".join(str(error).split())
         raise InputError(f"cannot read {path}: {reason}") from error
-    if not isinstance(values, dict):
-        raise InputError(f"{path} must hold a mapping of option to value, got {type(values).__name__}")
+    if not isinstance(values, dict) or not isinstance(values.get("set", {}), dict):
+        raise InputError(f"{path} must hold a mapping of option to value, and so must its set")
+    for key in ("methods", "splits", "seeds"):
+        if isinstance(values.get(key), list):  # seeds: [3] is seed 3, as 3, is on the command line
+            values[key] = ",".join(map(str, values[key])) + ("," if key == "seeds" else "")
+        elif isinstance(values.get(key), int):
+            values[key] = str(values[key])
+    if "set" in values:  # YAML reads 1e-3 as a word
+        values["set"] = {str(key): parse_scalar(value) if isinstance(value, str) else value for key, value in values["set"].items()}
     return values
 
 
@@ -129,7 +127,7 @@ def parse_seeds(text: str) -> list[int]:
         numbers = [int(part) for part in str(text).split(",") if part.strip()]
     except ValueError:
         numbers = []
-    if not numbers or ("," not in str(text) and not 1 <= numbers[0] <= 1000):
+    if not numbers or min(numbers) < 0 or ("," not in str(text) and not 1 <= numbers[0] <= 1000):
         raise InputError(f"--seeds {text!r}: expected how many (3), or which, with a comma (2024,2031 or 2024,)")
     return numbers if "," in str(text) else list(range(FIRST_SEED, FIRST_SEED + numbers[0]))
 
@@ -138,8 +136,8 @@ def open_source(name: str) -> tuple[str, str | None, Source]:
     """ "folder:PATH" -> ("folder", absolute PATH, the source); raises InputError when it cannot be used."""
     base, _, argument = name.partition(":")
     plugin = registry.find("datasets", base)
-    argument = str(Path(argument).expanduser().resolve()) if argument else None
-    return plugin.name, argument, plugin.load().SOURCE(argument)
+    source = plugin.load().SOURCE(argument or None)
+    return plugin.name, source.argument, source
 
 
 def make_plan(request: Request) -> Plan:
@@ -147,11 +145,9 @@ def make_plan(request: Request) -> Plan:
     selections = [(registry.find("methods", name), options) for name, options in parse_methods(request.methods)]
     dataset, argument, source = open_source(request.dataset)
     backbone = _backbone(request, source)
-    weights_sha256, manifest = backbones.weights_digest(backbone), source.manifest_digest()
+    trunk, manifest = backbones.load(backbone), source.manifest_digest()
     if request.limit is not None and request.limit < len(source.class_names):
         raise InputError(f"--limit {request.limit} leaves classes without a training image; give at least {len(source.class_names)}, one a class")
-    if request.validation is not None and not 0 < request.validation < 1:
-        raise InputError(f"--validation {request.validation}: expected the fraction of training images to hold out, such as 0.25")
     shared, per_method, precision = _sort_settings(request.set, [plugin.load().METHOD for plugin, _ in selections])
     transform = build_config(Transform, [source.TRANSFORM, shared], "the run")
     specs, warnings = [], []
@@ -179,7 +175,7 @@ def make_plan(request: Request) -> Plan:
                 joint=kind.joint,
                 **seeds,
                 backbone=backbone,
-                weights_sha256=weights_sha256,
+                weights_sha256=trunk.weights_sha256,
                 transform=transform,
                 precision=precision,
                 limit=request.limit,
@@ -188,6 +184,7 @@ def make_plan(request: Request) -> Plan:
                 display=kind.display,
                 smoke=source.smoke,
             )
+            kind(config, trunk, StreamInfo(spec.init_seed, splits))  # a method refuses backbones and options that do not fit here
             specs.append(spec)
     unique = {spec.run_id(): spec for spec in specs}
     if len(unique) < len(specs):

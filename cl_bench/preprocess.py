@@ -33,8 +33,10 @@ class Preprocess:
             return self.plain(images)
         pixels = images.to(self.device).permute(0, 3, 1, 2).float() * self._scale + self._offset
         theta = torch.from_numpy(self._crops(pass_index, indices)).to(self.device)
-        grid = F.affine_grid(theta, [len(images), 3, self.size, self.size], align_corners=False)
-        return F.grid_sample(pixels, grid, mode="bilinear", padding_mode="border", align_corners=False)
+        finer = max(1, math.ceil(max(pixels.shape[-2:]) / self.size))  # a stored image larger than the input is sampled finer, then averaged
+        grid = F.affine_grid(theta, [len(images), 3, self.size * finer, self.size * finer], align_corners=False)
+        crops = F.grid_sample(pixels, grid, mode="bilinear", padding_mode="border", align_corners=False)
+        return F.avg_pool2d(crops, finer) if finer > 1 else crops
 
     def _crops(self, pass_index: int, indices: np.ndarray) -> np.ndarray:
         """Affine matrices (B, 2, 3) of crops with area in [crop_scale, 1] and log-uniform aspect, shrunk where they would not fit."""

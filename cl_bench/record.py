@@ -8,23 +8,25 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from cl_bench.config import BackboneSpec, Strict, canonical_json
 from cl_bench.errors import InputError
+
+CORE_VERSION = 1  # raise it when a change outside a method's file changes results: stream, transforms, trainer, backbone, shared blocks
 
 
 class Transform(Strict):
     """How training images are augmented; evaluation images are only resized and normalised."""
 
     augment: Literal["none", "crop"] = "none"
-    crop_scale: float = 0.08  # smallest area of a random crop, as a fraction of the image
+    crop_scale: float = Field(0.08, gt=0, le=1)  # smallest area of a random crop, as a fraction of the image
 
 
 class RunSpec(Strict):
     """Everything that decides a run's outcome, fully resolved. Paths, labels and display names are carried but are not identity."""
 
-    format: Literal[1] = 1
+    core_version: int = CORE_VERSION
     method: str
     method_version: int
     options: dict[str, Any]
@@ -56,6 +58,11 @@ class RunSpec(Strict):
         values = self.model_dump(mode="json", exclude={"dataset_argument", "label", "display", "smoke"})
         values["backbone"].pop("weights")
         return values
+
+    def seed_name(self) -> str:
+        """The seed, or order/init/data seeds where they differ."""
+        seeds = (self.order_seed, self.init_seed, self.data_seed)
+        return str(seeds[0]) if len(set(seeds)) == 1 else "/".join(map(str, seeds))
 
     def run_id(self) -> str:
         """sha256 of the canonical JSON of the identity, first 16 hexadecimal digits."""
@@ -158,8 +165,9 @@ class Store:
         """Create the folder; raises InputError when it cannot be written."""
         try:
             (self.root / "runs").mkdir(parents=True, exist_ok=True)
-            write_atomically(self.root / "runs" / ".writable", b"")
-            (self.root / "runs" / ".writable").unlink()
+            probe = self.root / "runs" / f".writable.{os.getpid()}"
+            write_atomically(probe, b"")
+            probe.unlink(missing_ok=True)
         except OSError as error:
             raise InputError(
                 f"cannot write the results folder {self.root}: {error.strerror or error}; free space or choose another with --results"
@@ -181,10 +189,13 @@ class Store:
         write_atomically(self.folder(record.spec) / "record.json", text.encode())
 
     def set_aside(self, spec: RunSpec) -> Path:
-        """Move the run's folder out of the way, keeping everything in it; returns its new place."""
+        """Move record, checkpoints and predictions out of the run's folder into a new one beside it; returns that."""
         folder = self.folder(spec)
         aside = folder.with_name(f"{folder.name}.damaged-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
-        folder.rename(aside)
+        aside.mkdir()
+        for path in folder.iterdir():
+            if path.name in ("record.json", "predictions.npz") or path.name.startswith("checkpoint-"):
+                path.rename(aside / path.name)
         return aside
 
     def records(self) -> Iterator[RunRecord | tuple[Path, str]]:

@@ -5,6 +5,8 @@ import hashlib
 import io
 import json
 import time
+import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -40,6 +42,7 @@ def run(spec: RunSpec, store: Store, device: str, threads: int, say: Say, progre
             return record
         threads = record.threads if record else threads  # the same sums in the same order as before the interruption
         torch.set_num_threads(threads)
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False  # TF32 would make small singular values noise
         environments = (*(record.environments if record else ()), environment.describe(device, threads))
         stream = build_stream(spec, torch.device(device))
         record = RunRecord(
@@ -53,7 +56,7 @@ def run(spec: RunSpec, store: Store, device: str, threads: int, say: Say, progre
         try:
             return _learn_remaining(record, store, stream, device, say, progress)
         except Exception as error:  # the only catch-all: whatever a plugin raises, the finished tasks stay usable
-            failure = f"{error}" if isinstance(error, InputError | RunFailed) else f"{type(error).__name__}: {error}"
+            failure = " ".join((f"{error}" if isinstance(error, InputError | RunFailed) else f"{type(error).__name__}: {error}").split())
             done = store.load(spec) or record
             try:
                 store.save(done.model_copy(update={"status": "failed", "failure": failure, "environments": environments}))
@@ -185,7 +188,6 @@ def _existing(spec: RunSpec, store: Store, say: Say) -> RunRecord | None:
         return record
     except DamagedRecord as error:
         aside = store.set_aside(spec)
-        folder.mkdir()
         say(f"warning: {error}; kept as {aside}, the run starts again")
         return None
 
@@ -195,7 +197,7 @@ def _verify_files(record: RunRecord, folder: Path) -> None:
         tensors = checkpoint_path(folder, len(record.tasks)).read_bytes()
         with np.load(folder / "predictions.npz") as arrays:
             digests = [hashlib.sha256(arrays[f"task_{t + 1:03d}"].tobytes()).hexdigest() for t in range(len(record.tasks))]
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise DamagedRecord(f"checkpoint or predictions in {folder} cannot be read ({error})") from error
     if hashlib.sha256(tensors).hexdigest() != record.tasks[-1].checkpoint_sha256:
         raise DamagedRecord(f"the checkpoint in {folder} is not the one its record names")

@@ -40,6 +40,7 @@ class Source(ABC):
     TRANSFORM: ClassVar[dict] = {}  # augmentation of its training images, where it differs from none
     PRESET: ClassVar[dict] = {}  # training settings for methods that have options of these names
     class_names: list[str]
+    argument: str | None = None  # what names the data on this machine, such as an absolute path; not part of any run id
 
     @abstractmethod
     def __init__(self, argument: str | None = None):

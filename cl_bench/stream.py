@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cl_bench.errors import InputError
+from cl_bench.errors import InputError, RunFailed
 from cl_bench.preprocess import Preprocess
 from cl_bench.seeds import permutation
 from cl_bench.source import ImageSet
@@ -115,15 +115,18 @@ class Stream:
         device = self._preprocess.device
         task_of_class = torch.from_numpy(self._task_of_position[:seen]).to(device)
         labels = torch.from_numpy(positions[rows]).to(device)
-        answers, answers_within = [], []
+        answers, answers_within, finite = [], [], torch.ones((), dtype=torch.bool, device=device)
         for start in range(0, len(rows), batch):
             part = slice(start, start + batch)
             scores = predict(self._preprocess.plain(torch.from_numpy(self._test.images[rows[part]])))
             if scores.shape != (len(rows[part]), seen):
                 raise RuntimeError(f"predict returned scores of shape {tuple(scores.shape)}, expected {(len(rows[part]), seen)}")
+            finite &= torch.isfinite(scores).all()
             foreign = task_of_class[None, :] != task_of_class[labels[part]][:, None]
             answers.append(scores.argmax(1))
             answers_within.append(scores.masked_fill(foreign, -torch.inf).argmax(1))
+        if not finite:
+            raise RunFailed(f"predict returned scores that are not finite after task {learned}")
         tasks = task_of_class[labels]
         count = int(tasks.max()) + 1
         answer = torch.cat(answers)

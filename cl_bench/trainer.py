@@ -66,6 +66,9 @@ class Trainer:
             self.pass_losses += [mean] * count
             speed = count * len(task) / (time.perf_counter() - start)
             self.report(Progress(task.index, first + count, passes, mean, speed))
+        trained = (parameter for group in optimizer.param_groups for parameter in group["params"])
+        if not all(bool(torch.isfinite(parameter).all()) for parameter in trained):
+            raise RunFailed(f"training task {task.index + 1} ended with parameters that are not finite; lower learning_rate")
 
     def _epoch(self, task, loss, optimizer, after_backward, batch, first, count) -> float:
         """`count` passes shuffled together; the mean loss, fetched from the device once."""

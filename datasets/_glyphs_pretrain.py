@@ -21,7 +21,8 @@ from torch.nn import functional as F
 
 ARCHITECTURE = {"img_size": 24, "patch_size": 6, "embed_dim": 128, "depth": 6, "num_heads": 4, "num_classes": 0}
 RECIPE = {"seed": 0, "threads": 2, "epochs": 32, "images_per_class_and_epoch": 100, "batch": 128, "optimizer": "AdamW",
-          "peak_learning_rate": 1.5e-3, "weight_decay": 0.05, "label_smoothing": 0.1, "schedule": "one-cycle, 10 % warm-up, cosine"}  # fmt: skip
+          "peak_learning_rate": 1.5e-3, "weight_decay": 0.05, "label_smoothing": 0.1, "gradient_norm_limit": 1.0,
+          "schedule": "one-cycle, 10 % warm-up, cosine"}  # fmt: skip
 VALIDATION_PER_CLASS = 20
 
 
@@ -58,7 +59,7 @@ def train(epochs: int, report) -> tuple[VisionTransformer, float]:
                 loss = F.cross_entropy(head(vit(as_input(images[chosen.numpy()]))), labels[chosen], label_smoothing=RECIPE["label_smoothing"])
                 optimizer.zero_grad()
                 loss.backward()
-                torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+                torch.nn.utils.clip_grad_norm_(parameters, RECIPE["gradient_norm_limit"])
                 optimizer.step()
                 schedule.step()
                 total += float(loss.detach())

@@ -6,7 +6,8 @@ once and kept in the user's cache folder; a changed, added or removed file makes
 
 import hashlib
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from cl_bench.source import ImageSet, Source, cached_arrays
 
 SUMMARY = "your own images: folder:PATH with train/<class>/* and test/<class>/*"
 COMMON_SIZE = 256  # pixels; images of differing sizes are brought to this
+DECODER_VERSION = 1  # raise it when the same files decode to other pixels
 Image.MAX_IMAGE_PIXELS = 200_000_000
 
 
@@ -31,7 +33,8 @@ class Folder(Source):
     def __init__(self, argument: str | None = None):
         if argument is None:
             raise InputError("data set folder needs a path: --dataset folder:PATH, with train/<class>/* and test/<class>/* in it")
-        self._root = Path(argument)
+        self._root = Path(argument).expanduser().resolve()
+        self.argument = str(self._root)
         sides = {side: _listing(self._root / side) for side in ("train", "test")}
         for side, other in (("train", "test"), ("test", "train")):
             missing = sorted(set(sides[side]) - set(sides[other]))
@@ -70,11 +73,14 @@ class Folder(Source):
         }
 
         def build() -> dict[str, np.ndarray]:
-            size = self._common_size()
-            images = np.stack(_decoded([path for _, path in files], size))
+            width, height = self._common_size()
+            images = np.empty((len(files), height, width, 3), np.uint8)
+            _in_threads(lambda item: _decode_into(images, *item), enumerate(path for _, path in files))
             labels = np.array([c for c, _ in files], np.int64)
-            digest = hashlib.sha256(str(images.shape).encode() + images.tobytes() + labels.tobytes()).hexdigest()
-            return {"images": images, "labels": labels, "digest": np.array(digest)}
+            digest = hashlib.sha256(str(images.shape).encode())
+            digest.update(images.data)
+            digest.update(labels.data)
+            return {"images": images, "labels": labels, "digest": np.array(digest.hexdigest())}
 
         return cached_arrays(key, build)
 
@@ -87,9 +93,9 @@ class Folder(Source):
 def _listing(side: Path) -> dict[str, list[Path]]:
     try:
         folders = sorted(entry for entry in side.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+        files = {folder.name: sorted(f for f in folder.iterdir() if f.is_file() and not f.name.startswith(".")) for folder in folders}
     except OSError as error:
-        raise InputError(f"cannot read {side}: {error.strerror}; expected {side}/<class>/* with images") from error
-    files = {folder.name: sorted(f for f in folder.iterdir() if f.is_file() and not f.name.startswith(".")) for folder in folders}
+        raise InputError(f"cannot read {error.filename or side}: {error.strerror}; expected {side}/<class>/* with images") from error
     for name, found in files.items():
         if not found:
             raise InputError(f"class {side / name} is empty; expected at least one image")
@@ -101,28 +107,31 @@ def _stamp(path: Path) -> tuple[int, int]:
     return status.st_size, status.st_mtime_ns
 
 
-def _in_threads(function, paths: Iterable[Path]) -> list:
-    return Parallel(n_jobs=-1, backend="threading", batch_size=64)(delayed(function)(path) for path in paths)
+def _in_threads(function: Callable, items: Iterable) -> list:
+    return Parallel(n_jobs=-1, backend="threading", batch_size=64)(delayed(function)(item) for item in items)
 
 
 def _size(path: Path) -> tuple[int, int]:
+    with _readable(path), Image.open(path) as image:
+        return image.size
+
+
+def _decode_into(images: np.ndarray, row: int, path: Path) -> None:
+    """Put the image, as RGB and at the size of the array, into its row."""
+    size = (images.shape[2], images.shape[1])
+    with _readable(path), Image.open(path) as image:
+        if image.mode.startswith("I;16"):  # Pillow would clip 16-bit grey to white
+            image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+        rgb = image.convert("RGB")
+    images[row] = np.asarray(rgb if rgb.size == size else rgb.resize(size, Image.Resampling.BICUBIC))
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
     try:
-        with Image.open(path) as image:
-            return image.size
+        yield
     except Exception as error:  # Pillow's readers raise what they like on damaged files
-        raise InputError(f"cannot read image {path}: {error}; repair or remove it") from error
-
-
-def _decoded(paths: list[Path], size: tuple[int, int]) -> list[np.ndarray]:
-    def decode(path: Path) -> np.ndarray:
-        try:
-            with Image.open(path) as image:
-                rgb = image.convert("RGB")
-        except Exception as error:  # as above
-            raise InputError(f"cannot read image {path}: {error}; repair or remove it") from error
-        return np.asarray(rgb if rgb.size == size else rgb.resize(size, Image.Resampling.BICUBIC))
-
-    return _in_threads(decode, paths)
+        raise InputError(f"cannot read image {path}: {' '.join(str(error).split())}; repair or remove it") from error
 
 
 SOURCE = Folder

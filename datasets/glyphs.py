@@ -6,12 +6,12 @@ not comparable with those of photographs.
 """
 
 import hashlib
+import tomllib
 import unicodedata
 from functools import cache
 from pathlib import Path
 
 import numpy as np
-import tomllib
 from cl_bench.datasets._glyphs_compose import BENCHMARK, IMAGE_SIZE, PRETRAINING, Uniforms, compose
 
 from cl_bench.config import BackboneSpec

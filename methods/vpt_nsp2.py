@@ -46,7 +46,7 @@ class NSP2Config(PromptTuningConfig):
     affine: Literal["ignore", "exact"] = "ignore"
     ln_red: Literal["mean", "l1"] = "mean"
     cov_norm: Literal["rows", "sum"] = "rows"
-    subspace: Literal["null", "iso", "random"] = "null"  # iso: the same shrink without a direction; random: a random subspace of equal size
+    subspace: Literal["nsp", "iso", "random"] = "nsp"  # iso: the same shrink without a direction; random: a random subspace of equal size
 
 
 class VPTNSP2(PromptTuning):
@@ -131,7 +131,7 @@ class VPTNSP2(PromptTuning):
 
 
 def fused_projection(
-    C: Tensor, eta: float, rule: Nullity, norm: str, subspace: str = "null", generator: torch.Generator | None = None
+    C: Tensor, eta: float, rule: Nullity, norm: str, subspace: str = "nsp", generator: torch.Generator | None = None
 ) -> tuple[Tensor, int]:
     """eta B + (1 - eta) I (n, n) of a covariance C (n, n), and the nullity R; Algorithm 2.
 

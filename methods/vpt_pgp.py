@@ -17,6 +17,7 @@ from torch import Tensor, optim
 
 from cl_bench import seeds
 from cl_bench.backbone import Backbone
+from cl_bench.errors import InputError
 from cl_bench.nn.projection import ProjectedAdam
 from cl_bench.nn.statistics import TokenMoments
 from cl_bench.prompt_tuning import PromptTuning, PromptTuningConfig
@@ -28,7 +29,7 @@ SUMMARY = "gradients orthogonal to old tasks' tokens (PGP, ICLR 2024, as compare
 
 
 class PGPConfig(PromptTuningConfig):
-    """Training as VPT-NSP2 (NSP2 paper, appendix E); the rest is not stated there, see the module's first lines."""
+    """Training as VPT-NSP2 (NSP2 paper, appendix D); the rest is not stated there, see the module's first lines."""
 
     energy: float = Field(0.50, ge=0, le=1)  # epsilon
     images: int = Field(768, ge=1)  # training images a task whose tokens are collected
@@ -36,6 +37,10 @@ class PGPConfig(PromptTuningConfig):
     weight_decay_stage: Literal["after", "before"] = "after"  # weight decay joins the gradient after or before its projection
     features: Literal["raw", "ln"] = "raw"  # tokens before or after norm1
     include_prompt: bool = False  # protect the old prompts' own directions too (PGP's second condition), by stacked rows
+    energy_of: Literal["sigma2", "sigma4_asis"] = "sigma2"  # energies are second or (public PGP code) fourth powers of singular values
+    rank_rule: Literal["geq", "lt_asis"] = "geq"  # fewest directions that reach the energy, or (public PGP code) the most that stay below it
+    norm: Literal["none", "nsp"] = "none"  # nsp: the projector as NSP2 scales it, over its Frobenius norm and mixed with the identity by eta
+    eta: float = Field(0.97, ge=0, le=1)  # only with norm=nsp
 
 
 class VPTPGP(PromptTuning):
@@ -46,6 +51,8 @@ class VPTPGP(PromptTuning):
 
     def __init__(self, config: PGPConfig, backbone: Backbone, stream: StreamInfo):
         super().__init__(config, backbone, stream)
+        if config.norm == "nsp" and config.stage == "grad":
+            raise InputError("norm=nsp needs stage=update: Adam undoes any scaling of the gradient")
         layers, _, D = self.P.shape
         self.register_buffer("M", torch.zeros(layers, D, D, dtype=torch.float64, device=self.device))  # basis in the first columns, then zeros
         self.register_buffer("P_start", torch.zeros_like(self.P))
@@ -62,10 +69,19 @@ class VPTPGP(PromptTuning):
 
     def make_optimizer(self, task: Task) -> optim.Optimizer:
         """Plain Adam, or one whose finished prompt update is projected (stage=update)."""
-        M = self.protected
-        if self.config.stage == "grad" or M.shape[2] == 0:
+        if self.config.stage == "grad" or self.protected.shape[2] == 0:
             return super().make_optimizer(task)
-        return ProjectedAdam(self.trained_parameters(), self.P, lambda U: U - (U @ M) @ M.mT, **self.adam_settings())
+        return ProjectedAdam(self.trained_parameters(), self.P, self._outside, **self.adam_settings())
+
+    def _outside(self, U: Tensor) -> Tensor:
+        """The update's component outside the protected subspace; with norm=nsp over sqrt(D - r) and mixed with U by eta."""
+        M = self.protected
+        projected = U - (U @ M) @ M.mT
+        if self.config.norm == "none":
+            return projected
+        D = U.shape[2]
+        root = torch.tensor([(D - rank) ** 0.5 for rank in self._ranks()], device=U.device).view(-1, 1, 1)
+        return self.config.eta * projected / root + (1 - self.config.eta) * U
 
     def after_backward(self, task: Task) -> None:
         """g <- g - (g M) M^T."""
@@ -93,7 +109,7 @@ class VPTPGP(PromptTuning):
             if self.config.include_prompt:
                 prompts = self.P[layer].detach().double()
                 A = A + prompts.T @ prompts / len(prompts)
-            basis = grown_basis(self.M[layer, :, : self._ranks()[layer]], A, self.config.energy)
+            basis = grown_basis(self.M[layer, :, : self._ranks()[layer]], A, self.config.energy, self.config.energy_of, self.config.rank_rule)
             self.M[layer, :, : basis.shape[1]] = basis
 
     def diagnostics(self) -> dict:
@@ -101,16 +117,22 @@ class VPTPGP(PromptTuning):
         return {"rank": self._ranks(), "update_inside_protected": self.inside}
 
 
-def grown_basis(M: Tensor, A: Tensor, energy: float) -> Tensor:
+def grown_basis(M: Tensor, A: Tensor, energy: float, energy_of: str = "sigma2", rank_rule: str = "geq") -> Tensor:
     """[M, new directions] (D, r'), orthonormal, r' <= D - 1: the fewest eigenvectors of A outside span(M) that bring the captured part of
-    tr(A) to `energy` (GPM; energies are second powers of the tokens' singular values)."""
+    tr(A) to `energy` (GPM). With `sigma4_asis` all energies are squared, with `lt_asis` one direction fewer is taken."""
     D, r = A.shape[0], M.shape[1]
     outside = torch.eye(D, dtype=A.dtype, device=A.device) - M @ M.T
     values, vectors = torch.linalg.eigh(outside @ A @ outside)
     values, vectors = values.flip(0).clamp(min=0), vectors.flip(1)
-    missing = energy * A.trace() - (M.T @ A @ M).trace()
-    # rounding must not let energy=1 ask for more than there is
-    count = 0 if missing <= 0 else int((values.cumsum(0) < missing * (1 - 1e-12)).sum()) + 1
+    captured = (M.T @ A @ M).diagonal()
+    if energy_of == "sigma4_asis":
+        values, captured = values.square(), captured.square()
+    missing = energy * (values.sum() + captured.sum()) - captured.sum()
+    reached = values.cumsum(0)
+    if rank_rule == "lt_asis":
+        count = int((reached < missing).sum())
+    else:  # rounding must not let energy=1 ask for more than there is
+        count = 0 if missing <= 0 else int((reached < missing * (1 - 1e-12)).sum()) + 1
     count = min(count, D - 1 - r)
     basis, _ = torch.linalg.qr(torch.cat([M, vectors[:, :count]], dim=1))
     return basis

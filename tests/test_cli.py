@@ -37,7 +37,7 @@ def test_run_prints_the_table_writes_the_report_and_repeating_it_trains_nothing(
     table = [line for line in out.splitlines() if line.startswith("| VPT")]
     assert [line.split("|")[1].strip() for line in table] == ["VPT-Seq", "VPT-NSP² [eta=0.9]", "VPT-NSP² [eta=1]", "VPT joint (upper bound)"]
     assert all(line.rstrip(" |").endswith("2") for line in table)
-    folder = here / "reports" / "folder-data-2"
+    folder = here / "reports" / "folder-data-2-test_vit-32px"
     assert {path.name for path in folder.iterdir()} == {"table.md", "table.tex", "accuracy.png", "accuracy.pdf", "tradeoff.png", "tradeoff.pdf"}
     assert (folder / "table.md").read_text() in out
     assert "finished: vpt-nsp2" in err
@@ -58,7 +58,7 @@ def test_a_trial_and_a_validation_run_are_marked_in_every_output(capsys, here, b
     code, out, err = call(capsys, "run", "--methods", "seq", "--limit", 9, "--validation", "0.3", *base)
     assert code == 0, err
     assert "trial: at most 9 training images" in out and "held out and evaluated on" in out
-    tex = (here / "reports" / "folder-data-2-trial-validation" / "table.tex").read_text()
+    tex = (here / "reports" / "folder-data-2-test_vit-32px-trial-9-validation" / "table.tex").read_text()
     assert "trial: at most 9 training images" in tex
     assert (
         "trial: at most 9" in call(capsys, "ls", "runs")[1]
@@ -73,6 +73,21 @@ def test_a_failed_run_leaves_the_others_and_exits_with_1(capsys, here, base):
     assert "log:" in err and err.splitlines()[-1].startswith("error: 1 of 2 runs failed")
     code, out, _ = call(capsys, "ls", "runs")
     assert out.count("failed") == 1 and out.count("done") == 1
+
+
+def test_a_damaged_record_is_set_aside_with_a_warning_and_its_run_starts_again(capsys, here, base):
+    code, expected, _ = call(capsys, "run", "--methods", "seq", *base)
+    [record] = (here / "results" / "runs").glob("*/record.json")
+    record.write_text(record.read_text()[:300])
+    code, out, err = call(capsys, "report")
+    assert code == 2 and "left out" in err and "truncated" in err
+    code, out, err = call(capsys, "run", "--methods", "seq", *base)
+    assert code == 0 and out == expected and "warning: " in err and "the run starts again" in err
+    assert "task 1/2" in (record.parent / "log.txt").read_text()
+
+
+def test_the_command_alone_prints_its_help(capsys):
+    assert call(capsys)[0] == 0
 
 
 @pytest.mark.parametrize(

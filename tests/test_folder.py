@@ -40,6 +40,12 @@ def test_grey_palette_and_transparent_images_become_rgb(tmp_path):
     assert train.images.shape == (12, 32, 32, 3) and abs(int(train.images[0, 5, 5, 0]) - 200) <= 1
 
 
+def test_16_bit_grey_keeps_its_levels(tmp_path):
+    toys.write_folder(tmp_path, classes=2)
+    Image.fromarray(np.full((32, 32), 200 * 256, np.uint16)).save(tmp_path / "train" / "class_0" / "000.png")
+    assert folder(tmp_path).images("train").images[0, 5, 5].tolist() == [200, 200, 200]
+
+
 def test_images_of_differing_sizes_are_brought_to_one(tmp_path):
     toys.write_folder(tmp_path, classes=2)
     Image.new("RGB", (100, 50), (10, 20, 30)).save(tmp_path / "test" / "class_1" / "big.png")

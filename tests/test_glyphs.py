@@ -1,11 +1,11 @@
 """The embedded benchmark's classes, pixels and backbone are exactly those that were published with it."""
 
 import hashlib
+import tomllib
 import unicodedata
 
 import numpy as np
 import pytest
-import tomllib
 from cl_bench.datasets import _glyphs_compose as composing
 from cl_bench.datasets import glyphs
 

@@ -1,4 +1,4 @@
-"""The contract every registered method passes, on a toy ViT with 1, 2 and 4 tasks of unequal size."""
+"""The contract every registered method, and the README's example, passes on a toy ViT with 1, 2 and 4 tasks of unequal size."""
 
 import gc
 
@@ -8,17 +8,21 @@ import torch
 import toys
 
 from cl_bench import registry
+from cl_bench.errors import RunFailed
+from cl_bench.method import GradientMethod
 
-METHODS = sorted(registry.plugins("methods"))
+METHODS = [*sorted(registry.plugins("methods")), toys.README_EXAMPLE]
+GRADIENT = [name for name in METHODS if issubclass(toys.method_class(name), GradientMethod)]
 TASKS = {1: [[2, 0, 1, 3]], 2: [[2, 0], [1, 3, 4]], 4: [[2, 0], [1, 3, 4], [5, 6], [8, 7, 9]]}
 cases = pytest.mark.parametrize(
     ("name", "tasks"), [(name, TASKS[n]) for name in METHODS for n in TASKS], ids=lambda v: v if isinstance(v, str) else len(v)
 )
 methods = pytest.mark.parametrize("name", METHODS)
+gradient_methods = pytest.mark.parametrize("name", GRADIENT)
 
 
 def learned(name, tasks, **options):
-    stream = toys.stream(tasks, joint=registry.method_class(name).joint)
+    stream = toys.stream(tasks, joint=toys.method_class(name).joint)
     method = toys.method(name, stream.num_tasks, **options)
     toys.learn(method, stream)
     return method, stream
@@ -30,7 +34,7 @@ def some_images(count: int = 20) -> torch.Tensor:
 
 @cases
 def test_scores_cover_exactly_the_classes_seen_after_every_task(name, tasks):
-    stream = toys.stream(tasks, joint=registry.method_class(name).joint)
+    stream = toys.stream(tasks, joint=toys.method_class(name).joint)
     method = toys.method(name, stream.num_tasks)
     for index in range(stream.num_tasks):
         toys.learn(method, stream, upto=index + 1, start=index)
@@ -93,7 +97,7 @@ def test_the_same_seeds_give_the_same_numbers(name):
 
 @methods
 def test_the_first_task_does_not_depend_on_how_many_follow(name):
-    if registry.method_class(name).joint:
+    if toys.method_class(name).joint:
         pytest.skip("learns everything as one task")
     outcomes = []
     for tasks in (TASKS[4][:1], TASKS[4][:2], TASKS[4]):
@@ -106,7 +110,7 @@ def test_the_first_task_does_not_depend_on_how_many_follow(name):
 
 @methods
 def test_a_restored_method_goes_on_bit_for_bit(name):
-    if registry.method_class(name).joint:
+    if toys.method_class(name).joint:
         pytest.skip("has one task")
     stream = toys.stream(TASKS[4])
     whole = toys.method(name, 4)
@@ -136,15 +140,16 @@ def test_a_checkpoint_of_other_names_or_shapes_is_refused(name):
 
 @methods
 def test_no_test_image_is_reachable_while_learning(name):
-    stream = toys.stream(TASKS[2], joint=registry.method_class(name).joint)
-    hidden = {id(stream._test), id(stream._test.images), id(stream)}
+    stream = toys.stream(TASKS[2], joint=toys.method_class(name).joint)
+    test = stream._test
+    hidden = {id(test), id(test.images), id(test.labels), id(stream)}
     method = toys.method(name, stream.num_tasks)
     for index in range(stream.num_tasks):
         task = stream.task(index)
         assert not hidden & reachable(task)
         stream.__dict__["_test"] = None  # any look at it now fails
         toys.learn(method, Recorded(task), start=0)
-        stream.__dict__["_test"] = toys.images(6, 5, 1)
+        stream.__dict__["_test"] = test
 
 
 class Recorded:
@@ -171,9 +176,9 @@ def reachable(start) -> set[int]:
     return seen
 
 
-@methods
+@gradient_methods
 def test_every_training_image_is_seen_once_a_pass_and_the_last_partial_batch_too(name):
-    stream = toys.stream(TASKS[1], joint=registry.method_class(name).joint)
+    stream = toys.stream(TASKS[1], joint=toys.method_class(name).joint)
     task, seen = stream.task(0), []
     original = task.augmented
 
@@ -189,9 +194,9 @@ def test_every_training_image_is_seen_once_a_pass_and_the_last_partial_batch_too
     assert {count for _, count, _ in seen} == {10, 48 % 10}
 
 
-@methods
-def test_old_heads_and_their_scores_rows_stay_as_learned(name):
-    if registry.method_class(name).joint:
+@gradient_methods
+def test_what_an_old_head_says_of_a_feature_stays_as_learned(name):
+    if toys.method_class(name).joint:
         pytest.skip("has one head")
     stream = toys.stream(TASKS[4])
     method = toys.method(name, 4)
@@ -202,13 +207,20 @@ def test_old_heads_and_their_scores_rows_stay_as_learned(name):
     assert all(torch.equal(value, method.state()[key]) for key, value in head.items())
 
 
-@methods
-def test_a_pass_with_a_loss_that_is_not_finite_fails_the_run(name):
-    from cl_bench.errors import RunFailed
-
-    stream = toys.stream(TASKS[1], joint=registry.method_class(name).joint)
+@gradient_methods
+def test_a_loss_or_parameter_that_is_not_finite_fails_the_run(name):
+    stream = toys.stream(TASKS[1], joint=toys.method_class(name).joint)
     method = toys.method(name, 1)
-    with torch.no_grad():
-        method.P.fill_(np.nan)
+    original, method.loss = method.loss, lambda *arguments: original(*arguments) * np.nan
     with pytest.raises(RunFailed, match="task 1 became nan in pass 1"):
         toys.learn(method, stream)
+    method = toys.method(name, 1, passes=1, batch=1000)
+    method.after_backward = lambda task: method.P.grad.fill_(np.inf)  # the one loss is finite, what its step leaves is not
+    with pytest.raises(RunFailed, match="ended with parameters that are not finite"):
+        toys.learn(method, stream)
+
+
+def test_scores_that_are_not_finite_fail_the_run():
+    stream = toys.stream(TASKS[1])
+    with pytest.raises(RunFailed, match="not finite after task 1"):
+        stream.evaluate(lambda images: torch.full((len(images), 4), np.nan), 1)

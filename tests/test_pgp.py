@@ -90,3 +90,25 @@ def test_weight_decay_before_the_projection_is_projected_too():
 def test_tokens_before_and_after_the_norm_span_different_bases():
     raw, normalised = after(1, energy=0.9), after(1, energy=0.9, features="ln")
     assert not torch.allclose(raw.M, normalised.M, atol=1e-3)
+
+
+def test_the_public_codes_rank_rules_by_hand():
+    # 5, 4, 3, 2, 1 as singular values: squares reach half of 55 with two; fourth powers reach half of 979 with one (625)
+    A = torch.diag(torch.tensor([25.0, 16, 9, 4, 1], dtype=torch.float64))
+    none = torch.zeros(5, 0, dtype=torch.float64)
+    ranks = {(e, r): grown_basis(none, A, 0.5, e, r).shape[1] for e in ("sigma2", "sigma4_asis") for r in ("geq", "lt_asis")}
+    assert ranks == {("sigma2", "geq"): 2, ("sigma2", "lt_asis"): 1, ("sigma4_asis", "geq"): 1, ("sigma4_asis", "lt_asis"): 0}
+
+
+def test_the_nsp_norm_scales_as_nsp2_does():
+    from cl_bench.errors import InputError
+
+    method = after(1, energy=0.9, stage="update", norm="nsp", eta=0.8)
+    method.begin_task(None)
+    U = torch.randn_like(method.P)
+    for layer, M in enumerate(bases(method)):
+        D, r = M.shape
+        B = 0.8 * (torch.eye(D).double() - M @ M.T) / (D - r) ** 0.5 + 0.2 * torch.eye(D).double()
+        assert torch.allclose(method._outside(U)[layer].double(), U[layer].double() @ B, atol=1e-5)
+    with pytest.raises(InputError, match="norm=nsp needs stage=update"):
+        after(1, norm="nsp")

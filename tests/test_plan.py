@@ -41,7 +41,7 @@ def test_method_lists_that_cannot_be_read_are_refused(text):
 
 def test_seeds_are_a_number_or_a_list():
     assert parse_seeds("3") == [2024, 2025, 2026] and parse_seeds("2024,2031") == [2024, 2031] and parse_seeds("7,") == [7]
-    for text in ("0", "-1", "x", "2024", ""):
+    for text in ("0", "-1", "-1,", "x", "2024", ""):
         with pytest.raises(InputError, match="--seeds"):
             parse_seeds(text)
 
@@ -109,7 +109,11 @@ def test_settings_go_to_the_methods_that_have_them_and_to_the_run(base):
         ({"methods": "seq", "splits": "two"}, "expected numbers of tasks"),
         ({"methods": "joint,seq", "splits": "4"}, "vpt-seq compares the classes of the current task only: with one class a task .* loss is always 0"),
         ({"methods": "seq", "limit": 3}, "leaves classes without a training image; give at least 4"),
-        ({"methods": "seq", "validation": 1.5}, "expected the fraction"),
+        ({"methods": "nsp2[prompts=2]"}, "at least 3 prompts"),
+        ({"methods": "seq[layers=99]"}, "has 6 blocks"),
+        ({"methods": "seq[learning_rate=inf]"}, "finite number"),
+        ({"methods": "seq", "image_size": 33}, "not a multiple"),
+        ({"methods": "seq", "set": {"crop_scale": -1.0}}, "crop_scale=-1.0 is not usable"),
     ],
 )
 def test_what_cannot_run_is_refused_in_one_line(base, changes, message):
@@ -123,12 +127,36 @@ def test_one_class_a_task_is_fine_for_all_classes_at_once(base):
 
 
 @pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"validation": 1.5}, "validation=1.5 is not usable"),
+        ({"limit": "500"}, "limit='500' is not usable"),
+        ({"order_seed": -1}, "order_seed=-1 is not usable"),
+        ({"dataset": 5}, "dataset=5 is not usable"),
+    ],
+)
+def test_options_of_the_wrong_kind_are_refused(given, message):
+    with pytest.raises(InputError, match=message):
+        request_from(given, None)
+
+
+def test_a_list_of_seeds_in_a_file_is_a_list_and_1e_3_is_a_number(tmp_path):
+    file = tmp_path / "x.yaml"
+    file.write_text("seeds: [3]\nsplits: [10, 20]\nset: {learning_rate: 1e-3, 1: off}\n")
+    request = request_from({}, file)
+    assert parse_seeds(request.seeds) == [3] and request.splits == "10,20" and request.set == {"learning_rate": 0.001, "1": False}
+    for text in ("eta={", "eta=@x"):
+        with pytest.raises(InputError, match="cannot read the value"):
+            parse_settings([text])
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("method: nsp2", "unknown key of .* 'method'; did you mean 'methods'"),
+        ("method: nsp2", "unknown option of .* 'method'; did you mean 'methods'"),
         ("- a", "must hold a mapping"),
         ("a: [", "cannot read"),
-        ("set: 3", "set must be a mapping"),
+        ("set: 3", "and so must its set"),
     ],
 )
 def test_configuration_files_that_cannot_be_used_are_refused(tmp_path, text, message):

@@ -155,10 +155,10 @@ def test_figures_are_written_as_png_and_pdf_with_text_as_text(tmp_path):
     _, paths = write(records, tmp_path, Conventions())
     assert {path.name for path in paths} == {"table.md", "table.tex", "accuracy.png", "accuracy.pdf", "tradeoff.png", "tradeoff.pdf"}
     for path in paths:
-        assert path.stat().st_size > 500 and path.parent == tmp_path / "toy-3"
-    assert (tmp_path / "toy-3" / "accuracy.png").read_bytes()[:4] == b"\x89PNG"
-    assert b"/Type3" not in (tmp_path / "toy-3" / "accuracy.pdf").read_bytes()
-    assert {path.name for path in (tmp_path / "toy-3").iterdir()} == {path.name for path in paths}
+        assert path.stat().st_size > 500 and path.parent == tmp_path / "toy-3-toy_vit-16px"
+    assert (tmp_path / "toy-3-toy_vit-16px" / "accuracy.png").read_bytes()[:4] == b"\x89PNG"
+    assert b"/Type3" not in (tmp_path / "toy-3-toy_vit-16px" / "accuracy.pdf").read_bytes()
+    assert {path.name for path in (tmp_path / "toy-3-toy_vit-16px").iterdir()} == {path.name for path in paths}
 
 
 def test_the_trade_off_has_a_point_per_eta_and_joins_rows_that_differ_in_nothing_else():

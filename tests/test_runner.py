@@ -93,12 +93,10 @@ DAMAGE = {
     ),
     "a truncated checkpoint": lambda f: next(f.glob("checkpoint-*")).write_bytes(next(f.glob("checkpoint-*")).read_bytes()[:-10]),
     "a missing checkpoint": lambda f: next(f.glob("checkpoint-*")).unlink(),
-    "truncated predictions": lambda f: (f / "predictions.npz").write_bytes(b"PK"),
+    "truncated predictions": lambda f: (f / "predictions.npz").write_bytes(
+        (f / "predictions.npz").read_bytes()[: (f / "predictions.npz").stat().st_size // 2]
+    ),
 }
-
-
-class Stop(Exception):
-    """Stands for an interruption."""
 
 
 def run_until(spec, root, task, pass_number=1):

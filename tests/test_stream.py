@@ -110,6 +110,13 @@ def test_crops_stay_inside_the_image_and_have_the_area_asked_for():
     assert ratio.min() >= 0.74 and ratio.max() <= 1.34
 
 
+def test_a_crop_of_a_larger_stored_image_is_averaged_not_picked():
+    fine = (np.indices((64, 64)).sum(0) % 2 * 255).astype(np.uint8)  # a checkerboard of single pixels is grey from afar
+    images = torch.from_numpy(np.repeat(fine[None, :, :, None], 3, axis=3))
+    found = preprocess(augment="crop", crop_scale=1.0).augmented(images, 0, np.arange(1))
+    assert found.abs().max() < 0.35
+
+
 def test_the_checkpoints_own_normalisation_is_used():
     spec = BackboneSpec(name="x", image_size=16, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
     grey = torch.full((1, 16, 16, 3), 128, dtype=torch.uint8)

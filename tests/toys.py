@@ -1,5 +1,6 @@
 """Toy pieces shared by the tests: a small ViT, a small data set in memory, small streams and runs."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from cl_bench.stream import Stream, StreamInfo
 from cl_bench.trainer import Trainer
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
+README_EXAMPLE = "the README's example"
 QUICK = {"passes": 3, "batch": 8, "learning_rate": 0.02, "temperature": 4.0, "epoch_mode": "plain"}
 
 
@@ -59,11 +61,22 @@ def stream(tasks: list[list[int]], joint: bool = False, seed: int = 0, augment: 
     return Stream(images(per_class, classes, seed), images(6, classes, seed + 1), tasks, preprocess, joint)
 
 
+def method_class(name: str) -> type[Method]:
+    """A registered method's class, or that of the README's example."""
+    if name != README_EXAMPLE:
+        return registry.method_class(name)
+    text = (Path(__file__).resolve().parents[1] / "README.md").read_text()
+    [code] = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    names: dict = {}
+    exec(compile(code, "README.md", "exec"), names)
+    return names["METHOD"]
+
+
 def method(name: str, num_tasks: int, trunk: Backbone | None = None, **options) -> Method:
     """A registered method on the toy ViT with quick settings."""
-    kind = registry.method_class(name)
-    known = {key: value for key, value in QUICK.items() if key in kind.Config.model_fields}
-    return kind(kind.Config(**{**known, **options}), trunk or backbone(), StreamInfo(init_seed=1, num_tasks=num_tasks))
+    kind = method_class(name)
+    known = {key: value for key, value in {**QUICK, **options}.items() if key in kind.Config.model_fields}
+    return kind(kind.Config(**known), trunk or backbone(), StreamInfo(init_seed=1, num_tasks=num_tasks))
 
 
 def learn(built: Method, given: Stream, upto: int | None = None, start: int = 0) -> list[Trainer]:

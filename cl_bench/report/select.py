@@ -1,8 +1,10 @@
 """Groups run records into benchmarks and rows: what may stand in one table, and whose mean a row prints."""
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from cl_bench import metrics
 from cl_bench.config import canonical_json
@@ -44,9 +46,9 @@ class Row:
         return [record for record in self.records if record.status == "done"]
 
     @property
-    def seeds(self) -> list[int]:
-        """Class-order seeds of the finished records."""
-        return [record.spec.order_seed for record in self.finished]
+    def seeds(self) -> list[str]:
+        """Seeds of the finished records."""
+        return [record.spec.seed_name() for record in self.finished]
 
     def values(self, metric: str, conventions: Conventions) -> list[float]:
         """The metric of every finished record, as fractions; empty where the metric does not exist."""
@@ -97,8 +99,10 @@ def group(records: Iterable[RunRecord]) -> list[Benchmark]:
         for row in found:
             row.shared_options = frozenset(shared)
         spec = found[0].records[0].spec
-        slug = f"{spec.benchmark_name().partition(' ')[0].replace(':', '-').replace('/', '-')}"
-        slug += "-trial" if spec.limit else ""
+        argument = Path(spec.dataset_argument).name if spec.dataset_argument else ""
+        parts = (spec.dataset, argument, str(spec.num_tasks), spec.backbone.name, "" if spec.smoke else f"{spec.backbone.image_size}px")
+        slug = "-".join(re.sub(r"[^A-Za-z0-9_.]+", "-", part) for part in parts if part)
+        slug += f"-trial-{spec.limit}" if spec.limit else ""
         slug += "-validation" if spec.validation else ""
         slug = slug if slug not in slugs else f"{slug}-{benchmark_id[:6]}"
         slugs.add(slug)
@@ -122,6 +126,8 @@ def _tell_apart(rows: list[Row]) -> None:
 
 
 def _settings(row: Row) -> dict:
-    """The method's options, the transform, precision and version of a row, flat."""
+    """The method's options, the transform, backbone, precision and versions of a row, flat."""
     spec = row.records[0].spec
-    return {**spec.options, **spec.transform.model_dump(), "precision": spec.precision, "version": spec.method_version}
+    backbone = {"backbone": spec.backbone.name, "mean": spec.backbone.mean, "std": spec.backbone.std}
+    versions = {"precision": spec.precision, "version": spec.method_version, "core_version": spec.core_version}
+    return {**spec.options, **spec.transform.model_dump(), **backbone, **versions}

@@ -38,7 +38,7 @@ def footnotes(benchmark: Benchmark, conventions: Conventions) -> list[str]:
     notes = [
         f"Acc.: {metrics.ACCURACY_CONVENTIONS[conventions.accuracy]}, after the last task.",
         f"Forgetting: {metrics.FORGETTING_CONVENTIONS[conventions.forgetting]}.",
-        "Mean ± sample standard deviation (n - 1) over n seeds" + (f" ({', '.join(map(str, seeds))})." if seeds else "."),
+        "Mean ± sample standard deviation (n - 1) over n seeds" + (f" ({', '.join(seeds)})." if seeds else "."),
     ]
     if benchmark.shared_options:
         notes.append(f"All rows: {', '.join(benchmark.shared_options)}.")
@@ -46,9 +46,9 @@ def footnotes(benchmark: Benchmark, conventions: Conventions) -> list[str]:
         for record in row.records:
             if record.status != "done":
                 state = f"failed: {record.failure}" if record.status == "failed" else "not finished"
-                notes.append(f"{row.title}, seed {record.spec.order_seed}: {state} ({len(record.tasks)} tasks done), not in the table.")
-        if row.finished and row.seeds != seeds:
-            notes.append(f"{row.title}: seeds {', '.join(map(str, row.seeds))} only.")
+                notes.append(f"{row.title}, seed {record.spec.seed_name()}: {state} ({len(record.tasks)} tasks done), not in the table.")
+        if row.finished and sorted(row.seeds) != seeds:
+            notes.append(f"{row.title}: seeds {', '.join(row.seeds)} only.")
     return [f"- {note}" for note in notes]
 
 
