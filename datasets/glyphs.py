@@ -59,7 +59,7 @@ class Glyphs(Source):
     name = "glyphs"
     smoke = True
     # chosen on a quarter of the training images, held out; the same for every method
-    PRESET = {"passes": 15, "batch": 64, "learning_rate": 0.03, "temperature": 10.0, "epoch_mode": "plain"}
+    PRESET = {"passes": 15, "batch": 64, "learning_rate": 0.03, "temperature": 2.0, "epoch_mode": "plain"}
 
     def __init__(self, argument: str | None = None):
         if argument is not None:
