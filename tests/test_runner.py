@@ -1,7 +1,5 @@
-"""Records: identity, atomicity, resume after a kill at any moment, damage, disk, locks."""
+"""Records: what they say, resume after a kill at any moment, locks, identity."""
 
-import json
-import os
 import random
 import signal
 import subprocess
@@ -11,42 +9,15 @@ import time
 import numpy as np
 import pytest
 import torch
-import toys
+from runs import QUICK, execute, run_until, spec_of
 
 from cl_bench import registry, runner
 from cl_bench.errors import InputError, RunFailed
-from cl_bench.plan import Request, make_plan
-from cl_bench.record import DamagedRecord, RunRecord, Store, read_record, write_atomically
-
-QUICK = {"passes": 4, "batch": 8, "epoch_mode": "plain", "temperature": 4.0}
+from cl_bench.record import RunRecord, Store, read_record
 
 
-@pytest.fixture(scope="module")
-def base(tmp_path_factory):
-    root = tmp_path_factory.mktemp("runner")
-    toys.write_folder(root / "data", classes=8)
-    weights = toys.write_weights(root / "w.safetensors")
-    return {"dataset": f"folder:{root / 'data'}", "backbone": "test_vit", "weights": str(weights), "image_size": 32, "splits": "4", "set": QUICK}
-
-
-def spec_of(base, methods="nsp2", **changes):
-    return make_plan(Request(**{**base, "methods": methods, **changes})).specs[0]
-
-
-def execute(spec, root, said=None, progress=lambda p: None):
-    return runner.run(spec, Store(root), "cpu", 1, (said if said is not None else []).append, progress)
-
-
-@pytest.fixture(scope="module")
-def whole(base, tmp_path_factory):
-    """The uninterrupted run everything is compared with."""
-    root = tmp_path_factory.mktemp("whole")
-    spec = spec_of(base)
-    return spec, execute(spec, root), root
-
-
-def test_a_record_says_what_happened(whole):
-    spec, record, root = whole
+def test_a_record_says_what_happened(whole_run):
+    spec, record, root = whole_run
     assert record.status == "done" and len(record.tasks) == 4 and [len(row) for row in record.correct] == [1, 2, 3, 4]
     assert record.test_sizes == (8, 8, 8, 8)
     for index, task in enumerate(record.tasks):
@@ -63,76 +34,17 @@ def test_a_record_says_what_happened(whole):
         assert (predictions["task_001"] == -1).sum() == 24
 
 
-def test_repeating_a_finished_run_trains_nothing(whole):
-    spec, record, root = whole
+def test_repeating_a_finished_run_trains_nothing(whole_run):
+    spec, record, root = whole_run
     said = []
     again = execute(spec, root, said, progress=lambda p: pytest.fail("it trained"))
     assert again == record and "already finished" in said[0]
 
 
-def test_bad_records_are_never_believed(whole, tmp_path):
-    spec, record, root = whole
-    text = (Store(root).folder(spec) / "record.json").read_text()
-    path = tmp_path / "record.json"
-    for damaged, message in [
-        (text[: len(text) // 2], "truncated"),
-        (text.replace('"status": "done"', '"status": "running"'), "changed after it was written"),
-        (json.dumps({**json.loads(text), "run_id": "0" * 16}), "does not belong"),
-        ("{}", "not a record"),
-        ("", "not a record"),
-    ]:
-        path.write_text(damaged)
-        with pytest.raises(DamagedRecord, match=message):
-            read_record(path)
-
-
-DAMAGE = {
-    "a truncated record": lambda f: (f / "record.json").write_text((f / "record.json").read_text()[:200]),
-    "an edited record": lambda f: (f / "record.json").write_text(
-        (f / "record.json").read_text().replace('"correct"', '"correct" ', 1).replace("12,", "13,", 1)
-    ),
-    "a truncated checkpoint": lambda f: next(f.glob("checkpoint-*")).write_bytes(next(f.glob("checkpoint-*")).read_bytes()[:-10]),
-    "a missing checkpoint": lambda f: next(f.glob("checkpoint-*")).unlink(),
-    "truncated predictions": lambda f: (f / "predictions.npz").write_bytes(
-        (f / "predictions.npz").read_bytes()[: (f / "predictions.npz").stat().st_size // 2]
-    ),
-}
-
-
-def run_until(spec, root, task, pass_number=1):
-    def progress(p):
-        if p.task == task and p.done_passes == pass_number:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        execute(spec, root, progress=progress)
-
-
-@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
-def test_damage_is_set_aside_with_a_message_and_the_run_starts_again(whole, tmp_path, damage):
-    spec, record, _ = whole
-    run_until(spec, tmp_path, 2)
-    damage(Store(tmp_path).folder(spec))
-    said = []
-    again = execute(spec, tmp_path, said)
-    assert said[0].startswith("warning: ") and "the run starts again" in said[0]
-    assert len(list((tmp_path / "runs").glob("*.damaged-*"))) == 1
-    assert again.outcome() == record.outcome()
-    assert list(Store(tmp_path).records()) == [again]
-
-
-def test_damage_is_listed_by_the_store_with_its_reason(whole, tmp_path):
-    spec = whole[0]
-    execute(spec, tmp_path)
-    DAMAGE["a truncated record"](Store(tmp_path).folder(spec))
-    [(path, reason)] = Store(tmp_path).records()
-    assert path.name == "record.json" and "truncated" in reason
-
-
 @pytest.mark.parametrize("method", ["vpt-nsp2", "vpt-pgp", "vpt-seq"])
 @pytest.mark.parametrize("task", [0, 1, 3])
-def test_an_interrupted_run_goes_on_to_the_same_record(base, tmp_path, method, task):
-    spec = spec_of(base, method)
+def test_an_interrupted_run_goes_on_to_the_same_record(toy_request, tmp_path, method, task):
+    spec = spec_of(toy_request, method)
     whole = execute(spec, tmp_path / "whole")
     run_until(spec, tmp_path / "cut", task, 2)
     said = []
@@ -154,8 +66,8 @@ def kill_and_repeat(spec, root, moments, threads="1"):
     return Store(root).load(spec)
 
 
-def test_sigkill_while_training_leaves_a_run_that_finishes_to_the_same_record(base, tmp_path):
-    spec = spec_of(base, set={**QUICK, "passes": 60})
+def test_sigkill_while_training_leaves_a_run_that_finishes_to_the_same_record(toy_request, tmp_path):
+    spec = spec_of(toy_request, set={**QUICK, "passes": 60})
     whole = execute(spec, tmp_path / "whole")
     path = runner.write_spec(spec, Store(tmp_path / "cut").folder(spec))
     command = [sys.executable, "-m", "cl_bench", "run-one", str(path), "--results", str(tmp_path / "cut")]
@@ -170,8 +82,8 @@ def test_sigkill_while_training_leaves_a_run_that_finishes_to_the_same_record(ba
 
 
 @pytest.mark.slow
-def test_sigkill_at_random_moments_never_changes_the_record(base, tmp_path):
-    spec = spec_of(base, set={**QUICK, "passes": 100})
+def test_sigkill_at_random_moments_never_changes_the_record(toy_request, tmp_path):
+    spec = spec_of(toy_request, set={**QUICK, "passes": 100})
     whole = execute(spec, tmp_path / "whole")
     random.seed(0)
     for attempt in range(4):
@@ -179,8 +91,8 @@ def test_sigkill_at_random_moments_never_changes_the_record(base, tmp_path):
         assert found.outcome() == whole.outcome()
 
 
-def test_a_failed_run_keeps_its_finished_tasks_and_says_why(base, tmp_path, monkeypatch):
-    spec = spec_of(base, "seq")
+def test_a_failed_run_keeps_its_finished_tasks_and_says_why(toy_request, tmp_path, monkeypatch):
+    spec = spec_of(toy_request, "seq")
     kind = registry.method_class("vpt-seq")
     original = kind.loss
     monkeypatch.setattr(kind, "loss", lambda self, images, labels, task: original(self, images, labels, task) * (np.nan if task.index == 2 else 1.0))
@@ -192,44 +104,15 @@ def test_a_failed_run_keeps_its_finished_tasks_and_says_why(base, tmp_path, monk
     assert execute(spec, tmp_path).outcome() == execute(spec, tmp_path / "whole").outcome()
 
 
-def test_an_error_inside_a_method_fails_the_run_by_its_name(base, tmp_path, monkeypatch):
-    spec = spec_of(base, "seq")
+def test_an_error_inside_a_method_fails_the_run_by_its_name(toy_request, tmp_path, monkeypatch):
+    spec = spec_of(toy_request, "seq")
     monkeypatch.setattr(registry.method_class("vpt-seq"), "predict", lambda self, images: torch.zeros(len(images), 99))
     with pytest.raises(RunFailed, match="RuntimeError: predict returned scores of shape"):
         execute(spec, tmp_path)
 
 
-def test_a_full_disk_stops_the_run_and_keeps_what_was_finished(base, tmp_path, monkeypatch):
-    spec = spec_of(base, "seq")
-
-    def full(path, data):
-        if path.name == "checkpoint-003.safetensors":
-            raise OSError(28, "No space left on device")
-        write_atomically(path, data)
-
-    monkeypatch.setattr(runner, "write_atomically", full)
-    with pytest.raises(RunFailed, match="No space left on device; free space and repeat the command"):
-        execute(spec, tmp_path)
-    assert len(Store(tmp_path).load(spec).tasks) == 2
-
-
-def test_an_atomic_write_leaves_the_old_content_when_it_fails(tmp_path, monkeypatch):
-    path = tmp_path / "x"
-    write_atomically(path, b"old")
-    monkeypatch.setattr(os, "replace", lambda a, b: (_ for _ in ()).throw(OSError(28, "No space left on device")))
-    with pytest.raises(OSError, match="No space"):
-        write_atomically(path, b"new")
-    assert path.read_bytes() == b"old" and list(tmp_path.iterdir()) == [path]
-
-
-def test_a_results_folder_that_cannot_be_written_is_refused_before_training(base, tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="cannot write the results folder"):
-        execute(spec_of(base, "seq"), tmp_path / "file")
-
-
-def test_two_processes_on_one_run_train_it_once(base, tmp_path):
-    spec = spec_of(base, "seq", set={**QUICK, "passes": 40})
+def test_two_processes_on_one_run_train_it_once(toy_request, tmp_path):
+    spec = spec_of(toy_request, "seq", set={**QUICK, "passes": 40})
     path = runner.write_spec(spec, Store(tmp_path).folder(spec))
     command = [sys.executable, "-m", "cl_bench", "run-one", str(path), "--results", str(tmp_path)]
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
@@ -240,8 +123,8 @@ def test_two_processes_on_one_run_train_it_once(base, tmp_path):
     assert record.status == "done" and len(record.environments) == 1
 
 
-def test_images_or_weights_changed_after_planning_are_refused(base, tmp_path):
-    spec = spec_of(base, "seq")
+def test_images_or_weights_changed_after_planning_are_refused(toy_request, tmp_path):
+    spec = spec_of(toy_request, "seq")
     with pytest.raises(InputError, match="has changed since this run was planned"):
         execute(spec.model_copy(update={"manifest_digest": "0" * 64}), tmp_path)
     with pytest.raises(InputError, match="weights of 'test_vit' have changed"):
@@ -250,9 +133,9 @@ def test_images_or_weights_changed_after_planning_are_refused(base, tmp_path):
         execute(spec.model_copy(update={"method_version": 99}), tmp_path)
 
 
-def test_validation_never_reads_the_test_side(base, tmp_path, monkeypatch):
+def test_validation_never_reads_the_test_side(toy_request, tmp_path, monkeypatch):
     kind = registry.source_class("folder")
-    spec = spec_of(base, "seq", validation=0.34)
+    spec = spec_of(toy_request, "seq", validation=0.34)
     original = kind.images
     monkeypatch.setattr(kind, "images", lambda self, side: original(self, side) if side == "train" else pytest.fail("read the test side"))
     record = execute(spec, tmp_path)
@@ -260,6 +143,6 @@ def test_validation_never_reads_the_test_side(base, tmp_path, monkeypatch):
     assert "held out" in record.spec.benchmark_name()
 
 
-def test_bf16_runs_the_same_path(base, tmp_path):
-    record = execute(spec_of(base, "nsp2", set={**QUICK, "precision": "bf16"}), tmp_path)
+def test_bf16_runs_the_same_path(toy_request, tmp_path):
+    record = execute(spec_of(toy_request, "nsp2", set={**QUICK, "precision": "bf16"}), tmp_path)
     assert record.status == "done" and isinstance(record, RunRecord)

@@ -1,0 +1,26 @@
+"""A small run on toy images that several test files execute."""
+
+import pytest
+
+from cl_bench import runner
+from cl_bench.plan import Request, make_plan
+from cl_bench.record import Store
+
+QUICK = {"passes": 4, "batch": 8, "epoch_mode": "plain", "temperature": 4.0}
+
+
+def spec_of(base, methods="nsp2", **changes):
+    return make_plan(Request(**{**base, "methods": methods, **changes})).specs[0]
+
+
+def execute(spec, root, said=None, progress=lambda p: None):
+    return runner.run(spec, Store(root), "cpu", 1, (said if said is not None else []).append, progress)
+
+
+def run_until(spec, root, task, pass_number=1):
+    def progress(p):
+        if p.task == task and p.done_passes == pass_number:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        execute(spec, root, progress=progress)

@@ -1,0 +1,90 @@
+"""Damaged records and full disks: nothing is believed that was not written whole, nothing finished is lost."""
+
+import json
+import os
+
+import pytest
+from runs import execute, run_until, spec_of
+
+from cl_bench import runner
+from cl_bench.errors import InputError, RunFailed
+from cl_bench.record import DamagedRecord, Store, read_record, write_atomically
+
+
+def test_bad_records_are_never_believed(whole_run, tmp_path):
+    spec, record, root = whole_run
+    text = (Store(root).folder(spec) / "record.json").read_text()
+    path = tmp_path / "record.json"
+    for damaged, message in [
+        (text[: len(text) // 2], "truncated"),
+        (text.replace('"status": "done"', '"status": "running"'), "changed after it was written"),
+        (json.dumps({**json.loads(text), "run_id": "0" * 16}), "does not belong"),
+        ("{}", "not a record"),
+        ("", "not a record"),
+    ]:
+        path.write_text(damaged)
+        with pytest.raises(DamagedRecord, match=message):
+            read_record(path)
+
+
+DAMAGE = {
+    "a truncated record": lambda f: (f / "record.json").write_text((f / "record.json").read_text()[:200]),
+    "an edited record": lambda f: (f / "record.json").write_text(
+        (f / "record.json").read_text().replace('"correct"', '"correct" ', 1).replace("12,", "13,", 1)
+    ),
+    "a truncated checkpoint": lambda f: next(f.glob("checkpoint-*")).write_bytes(next(f.glob("checkpoint-*")).read_bytes()[:-10]),
+    "a missing checkpoint": lambda f: next(f.glob("checkpoint-*")).unlink(),
+    "truncated predictions": lambda f: (f / "predictions.npz").write_bytes(
+        (f / "predictions.npz").read_bytes()[: (f / "predictions.npz").stat().st_size // 2]
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
+def test_damage_is_set_aside_with_a_message_and_the_run_starts_again(whole_run, tmp_path, damage):
+    spec, record, _ = whole_run
+    run_until(spec, tmp_path, 2)
+    damage(Store(tmp_path).folder(spec))
+    said = []
+    again = execute(spec, tmp_path, said)
+    assert said[0].startswith("warning: ") and "the run starts again" in said[0]
+    assert len(list((tmp_path / "runs").glob("*.damaged-*"))) == 1
+    assert again.outcome() == record.outcome()
+    assert list(Store(tmp_path).records()) == [again]
+
+
+def test_damage_is_listed_by_the_store_with_its_reason(whole_run, tmp_path):
+    spec = whole_run[0]
+    execute(spec, tmp_path)
+    DAMAGE["a truncated record"](Store(tmp_path).folder(spec))
+    [(path, reason)] = Store(tmp_path).records()
+    assert path.name == "record.json" and "truncated" in reason
+
+
+def test_a_full_disk_stops_the_run_and_keeps_what_was_finished(toy_request, tmp_path, monkeypatch):
+    spec = spec_of(toy_request, "seq")
+
+    def full(path, data):
+        if path.name == "checkpoint-003.safetensors":
+            raise OSError(28, "No space left on device")
+        write_atomically(path, data)
+
+    monkeypatch.setattr(runner, "write_atomically", full)
+    with pytest.raises(RunFailed, match="No space left on device; free space and repeat the command"):
+        execute(spec, tmp_path)
+    assert len(Store(tmp_path).load(spec).tasks) == 2
+
+
+def test_an_atomic_write_leaves_the_old_content_when_it_fails(tmp_path, monkeypatch):
+    path = tmp_path / "x"
+    write_atomically(path, b"old")
+    monkeypatch.setattr(os, "replace", lambda a, b: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    with pytest.raises(OSError, match="No space"):
+        write_atomically(path, b"new")
+    assert path.read_bytes() == b"old" and list(tmp_path.iterdir()) == [path]
+
+
+def test_a_results_folder_that_cannot_be_written_is_refused_before_training(toy_request, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot write the results folder"):
+        execute(spec_of(toy_request, "seq"), tmp_path / "file")

@@ -1,0 +1,65 @@
+"""Moments of attention accumulated in one pass equal those of explicit attention maps."""
+
+import torch
+import toys
+
+from cl_bench.nn.prompts import DeepPrompts
+from cl_bench.nn.statistics import AttentionMoments
+
+
+def omegas(block, x, P):
+    """Omega1 (H N B, D) and Omega2 (H N B, M) of one block by their definition, with explicit attention maps."""
+    attn = block.attn
+    B, N, D = x.shape
+    H, d = attn.num_heads, D // attn.num_heads
+    w_q, w_k, _ = attn.qkv.weight.chunk(3)
+    b_q, b_k, _ = attn.qkv.bias.chunk(3)
+    tokens, prompts = block.norm1(x), block.norm1(P)
+    first, second = [], []
+    for h in range(H):
+        rows = slice(h * d, (h + 1) * d)
+        q = tokens @ w_q[rows].T + b_q[rows]
+        k = torch.cat([tokens, prompts.expand(B, -1, -1)], 1) @ w_k[rows].T + b_k[rows]
+        first.append((q @ w_k[rows]).reshape(-1, D))
+        second.append((q @ k.transpose(1, 2) * d**-0.5).softmax(-1)[..., N:].reshape(-1, len(P)))
+    return torch.cat(first), torch.cat(second)
+
+
+def moments_of(trunk, prompts, images, batch):
+    moments = AttentionMoments(prompts, trunk.vit)
+    with torch.no_grad():
+        for part in images.split(batch):
+            trunk.features(part, moments.attend)
+    return moments
+
+
+def test_accumulated_covariances_equal_those_of_explicit_attention_maps():
+    trunk = toys.backbone()
+    prompts = DeepPrompts(2, 4, 32, torch.Generator().manual_seed(1))
+    images = torch.randn(6, 3, 16, 16)
+    inputs = []
+
+    def watched(index, block, x):
+        inputs.append(x)
+        return prompts.attend(index, block, x)
+
+    with torch.no_grad():
+        trunk.features(images, watched)
+        moments = moments_of(trunk, prompts, images, 6)
+        for layer, (C1, C2) in enumerate(zip(*moments.covariances(), strict=True)):
+            first, second = (o.double() for o in omegas(trunk.vit.blocks[layer], inputs[layer], prompts.P[layer]))
+            assert moments.rows == len(first) == 6 * 2 * 5
+            assert torch.allclose(C1, first.T @ first, rtol=1e-4, atol=1e-4 * C1.abs().max().item())
+            assert torch.allclose(C2, second.T @ second, rtol=1e-4)
+
+
+def test_statistics_do_not_depend_on_how_images_are_batched_and_leave_features_alone():
+    trunk = toys.backbone()
+    prompts = DeepPrompts(2, 4, 32, torch.Generator().manual_seed(1))
+    images = torch.randn(11, 3, 16, 16)
+    whole, parts = moments_of(trunk, prompts, images, 11), moments_of(trunk, prompts, images, 3)
+    assert whole.rows == parts.rows
+    for a, b in zip(whole.covariances(), parts.covariances(), strict=True):
+        assert torch.allclose(a, b, rtol=1e-5, atol=1e-5 * a.abs().max().item())
+    with torch.no_grad():
+        assert torch.allclose(trunk.features(images, prompts.attend), trunk.features(images, AttentionMoments(prompts, trunk.vit).attend), atol=1e-5)
