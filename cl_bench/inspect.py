@@ -89,7 +89,7 @@ def setting_lines(benchmark: str, method: str) -> list[str]:
     for key, field in Transform.model_fields.items():
         origin = f"{source.name} preset" if key in source.TRANSFORM else "default"
         lines.append(f"{key:<20} {format_option(source.TRANSFORM.get(key, field.default)):<12} {origin}")
-    return lines
+    return [*lines, f"{'precision':<20} {RunSpec.model_fields['precision'].default:<12} default"]
 
 
 def plan_lines(plan, store: Store, places: list[str]) -> list[str]:

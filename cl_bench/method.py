@@ -7,7 +7,7 @@ from torch import Tensor, nn, optim
 
 from cl_bench.backbone import Backbone
 from cl_bench.config import Strict
-from cl_bench.stream import StreamInfo, Task
+from cl_bench.stream import StreamInfo, Task, TaskInfo
 from cl_bench.trainer import Trainer
 
 
@@ -34,7 +34,7 @@ class Method(nn.Module, ABC):
         """Scores (B, K_seen) of images (B, 3, H, W); changes nothing, and a row depends on its own image alone."""
 
     @abstractmethod
-    def grow(self, task: Task) -> None:
+    def grow(self, task: TaskInfo) -> None:
         """Allocate what the task adds to the state; called before it is learned, and once per learned task before a checkpoint is loaded."""
 
     def diagnostics(self) -> dict:

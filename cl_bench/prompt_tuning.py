@@ -18,7 +18,7 @@ from cl_bench.errors import InputError
 from cl_bench.method import GradientMethod
 from cl_bench.nn.heads import TaskHeads
 from cl_bench.nn.prompts import DeepPrompts
-from cl_bench.stream import StreamInfo, Task
+from cl_bench.stream import StreamInfo, Task, TaskInfo
 
 
 class PromptTuningConfig(Strict):
@@ -56,7 +56,7 @@ class PromptTuning(GradientMethod):
         """The prompts of all blocks, (L, M, D)."""
         return self.prompts.P
 
-    def grow(self, task: Task) -> None:
+    def grow(self, task: TaskInfo) -> None:
         """Add the task's head."""
         generator = seeds.generator(self.stream.init_seed, "head", task.index)
         self.head.grow(len(task.classes), generator, warm=self.config.head_init == "published", device=self.device)

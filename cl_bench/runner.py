@@ -172,7 +172,7 @@ def _restore(record: RunRecord, folder: Path, method: Method, stream: Stream, sa
         return {}
     say(f"resuming after task {len(record.tasks)} of {stream.num_tasks}")
     for index in range(len(record.tasks)):
-        method.grow(stream.task(index))
+        method.grow(stream.info(index))
     method.load_state(load_tensors(checkpoint_path(folder, len(record.tasks)).read_bytes()))
     with np.load(folder / "predictions.npz") as arrays:
         return {name: arrays[name] for name in sorted(arrays)[: len(record.tasks)]}

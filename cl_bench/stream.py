@@ -37,13 +37,20 @@ class StreamInfo:
     num_tasks: int
 
 
-class Task:
+@dataclass
+class TaskInfo:
+    """A task's place in the stream: number, classes in stream order, and the label (position in the class order) of the first of them."""
+
+    index: int
+    classes: tuple[int, ...]
+    first_label: int
+
+
+class Task(TaskInfo):
     """One task as a method sees it: its classes and its training images. Labels are positions in the class order, 0..K_seen-1."""
 
-    def __init__(
-        self, index: int, classes: Sequence[int], first_label: int, images: np.ndarray, rows: np.ndarray, labels: np.ndarray, preprocess: Preprocess
-    ):
-        self.index, self.classes, self.first_label = index, tuple(classes), first_label
+    def __init__(self, info: TaskInfo, images: np.ndarray, rows: np.ndarray, labels: np.ndarray, preprocess: Preprocess):
+        super().__init__(info.index, info.classes, info.first_label)
         self._rows, self._preprocess = rows, preprocess
         self._images = torch.from_numpy(np.ascontiguousarray(images[rows])).to(preprocess.device)  # uint8, this task's only
         self.labels = torch.from_numpy(labels).to(preprocess.device)
@@ -98,12 +105,15 @@ class Stream:
         """Test images of each evaluated task."""
         return tuple(int(np.isin(self._test.labels, classes).sum()) for classes in self.task_classes)
 
+    def info(self, index: int) -> TaskInfo:
+        """What task `index` (0-based) is, without its images."""
+        return TaskInfo(index, self._learned[index], sum(len(earlier) for earlier in self._learned[:index]))
+
     def task(self, index: int) -> Task:
         """Task `index` (0-based), with its training images in data set order."""
-        classes = self._learned[index]
-        first = sum(len(earlier) for earlier in self._learned[:index])
-        rows = np.flatnonzero(np.isin(self._train.labels, classes))
-        return Task(index, classes, first, self._train.images, rows, self._position[self._train.labels[rows]], self._preprocess)
+        info = self.info(index)
+        rows = np.flatnonzero(np.isin(self._train.labels, info.classes))
+        return Task(info, self._train.images, rows, self._position[self._train.labels[rows]], self._preprocess)
 
     @torch.inference_mode()
     def evaluate(self, predict: Callable[[Tensor], Tensor], learned: int, batch: int = 256) -> Evaluation:

@@ -120,7 +120,7 @@ def test_a_restored_method_goes_on_bit_for_bit(name):
     state = {key: value.clone() for key, value in interrupted.state().items()}
     resumed = toys.method(name, 4)
     for index in range(2):
-        resumed.grow(stream.task(index))
+        resumed.grow(stream.info(index))
     resumed.load_state(state)
     assert torch.equal(resumed.predict(some_images()), interrupted.predict(some_images()))
     toys.learn(resumed, stream, start=2)
@@ -224,3 +224,12 @@ def test_scores_that_are_not_finite_fail_the_run():
     stream = toys.stream(TASKS[1])
     with pytest.raises(RunFailed, match="not finite after task 1"):
         stream.evaluate(lambda images: torch.full((len(images), 4), np.nan), 1)
+
+
+def test_joint_equals_sequential_tuning_on_one_task_of_all_classes():
+    joint, seq = toys.method("vpt-joint", 1), toys.method("vpt-seq", 1)
+    losses = [
+        toys.learn(joint, toys.stream([[2, 0], [1, 3]], joint=True))[0].pass_losses,
+        toys.learn(seq, toys.stream([[2, 0, 1, 3]]))[0].pass_losses,
+    ]
+    assert losses[0] == losses[1] and all(torch.equal(value, seq.state()[key]) for key, value in joint.state().items())
