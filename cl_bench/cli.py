@@ -25,7 +25,7 @@ Methods = Annotated[str | None, Optional(help='such as "nsp2,pgp" or "nsp2[b1=on
 Dataset = Annotated[str | None, Optional(help="glyphs (default), folder:PATH, ...; see `cl-bench ls datasets`")]
 Splits = Annotated[str | None, Optional(help="number of tasks, or several: 10,20 (default 10)")]
 Seeds = Annotated[str | None, Optional(help="how many (3: 2024 to 2026), or which, with a comma: 2024,2031 (default 1)")]
-OrderSeed = Annotated[int | None, Optional(help="class order of every run, instead of the run's seed")]
+Order = Annotated[str | None, Optional(help="class order of every run: a seed, nsp2:SEED, natural, or a file (default: the run's seed)")]
 InitSeed = Annotated[int | None, Optional(help="initialisation of every run, instead of the run's seed")]
 DataSeed = Annotated[int | None, Optional(help="shuffling and augmentation of every run, instead of the run's seed")]
 BackboneName = Annotated[str | None, Optional("--backbone", help="full timm tag, or timm name with --weights (default: the data set's own)")]
@@ -43,11 +43,11 @@ Accuracy = Annotated[Literal["task_mean", "sample"], Optional(help="definition o
 Forgetting = Annotated[Literal["chaudhry", "max_including_last", "diagonal"], Optional(help="definition of forgetting")]
 
 
-def _request(methods, dataset, splits, seeds, order_seed, init_seed, data_seed, backbone, weights, image_size, limit, validation, settings, config):
+def _request(methods, dataset, splits, seeds, order, init_seed, data_seed, backbone, weights, image_size, limit, validation, settings, config):
     from cl_bench.plan import parse_settings, request_from
 
     given = {
-        "methods": methods, "dataset": dataset, "splits": splits, "seeds": seeds, "order_seed": order_seed, "init_seed": init_seed,
+        "methods": methods, "dataset": dataset, "splits": splits, "seeds": seeds, "order": order, "init_seed": init_seed,
         "data_seed": data_seed, "backbone": backbone, "weights": weights, "image_size": image_size, "limit": limit, "validation": validation,
         "set": parse_settings(settings or []),
     }  # fmt: skip
@@ -56,7 +56,7 @@ def _request(methods, dataset, splits, seeds, order_seed, init_seed, data_seed, 
 
 @app.command()
 def run(
-    methods: Methods = None, dataset: Dataset = None, splits: Splits = None, seeds: Seeds = None, order_seed: OrderSeed = None,
+    methods: Methods = None, dataset: Dataset = None, splits: Splits = None, seeds: Seeds = None, order: Order = None,
     init_seed: InitSeed = None, data_seed: DataSeed = None, backbone: BackboneName = None, weights: Weights = None, image_size: ImageSize = None,
     limit: Limit = None, validation: Validation = None, settings: Set = None, config: Config = None, device: Device = "auto",
     jobs: Jobs = None, results: Results = Path("results"), out: Out = Path("reports"), accuracy: Accuracy = "task_mean",
@@ -73,9 +73,7 @@ def run(
 
     console = Console(stderr=True)
     plan = make_plan(
-        _request(
-            methods, dataset, splits, seeds, order_seed, init_seed, data_seed, backbone, weights, image_size, limit, validation, settings, config
-        )
+        _request(methods, dataset, splits, seeds, order, init_seed, data_seed, backbone, weights, image_size, limit, validation, settings, config)
     )
     for warning in plan.warnings:
         typer.echo(f"warning: {warning}", err=True)
@@ -115,7 +113,7 @@ def run_one(
 
 @app.command()
 def check(
-    methods: Methods = None, dataset: Dataset = None, splits: Splits = None, seeds: Seeds = None, order_seed: OrderSeed = None,
+    methods: Methods = None, dataset: Dataset = None, splits: Splits = None, seeds: Seeds = None, order: Order = None,
     init_seed: InitSeed = None, data_seed: DataSeed = None, backbone: BackboneName = None, weights: Weights = None, image_size: ImageSize = None,
     limit: Limit = None, validation: Validation = None, settings: Set = None, config: Config = None, device: Device = "auto",
     results: Results = Path("results"),
@@ -126,9 +124,7 @@ def check(
     from cl_bench.record import Store
 
     plan = make_plan(
-        _request(
-            methods, dataset, splits, seeds, order_seed, init_seed, data_seed, backbone, weights, image_size, limit, validation, settings, config
-        )
+        _request(methods, dataset, splits, seeds, order, init_seed, data_seed, backbone, weights, image_size, limit, validation, settings, config)
     )
     places = orchestrator.devices(device)
     typer.echo("\n".join(inspect.plan_lines(plan, Store(results), places)))

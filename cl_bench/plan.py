@@ -15,9 +15,10 @@ from cl_bench import registry
 from cl_bench.config import BackboneSpec, Strict, build_config, parse_scalar, unknown
 from cl_bench.errors import InputError
 from cl_bench.method import Method
+from cl_bench.order import cut, resolve
 from cl_bench.record import RunSpec, Transform
 from cl_bench.source import Source
-from cl_bench.stream import StreamInfo, class_order, cut
+from cl_bench.stream import StreamInfo
 
 FIRST_SEED = 2024  # the published code runs seeds 2024, 2025, 2026
 RUN_SETTINGS = ("precision",)
@@ -30,7 +31,7 @@ class Request(Strict):
     dataset: str = "glyphs"
     splits: str = "10"
     seeds: str = "1"
-    order_seed: int | None = Field(None, ge=0)
+    order: str | None = None
     init_seed: int | None = Field(None, ge=0)
     data_seed: int | None = Field(None, ge=0)
     backbone: str | None = None
@@ -65,7 +66,7 @@ def _read_yaml(path: Path) -> dict:
         raise InputError(f"cannot read {path}: {reason}") from error
     if not isinstance(values, dict) or not isinstance(values.get("set", {}), dict):
         raise InputError(f"{path} must hold a mapping of option to value, and so must its set")
-    for key in ("methods", "splits", "seeds"):
+    for key in ("methods", "splits", "seeds", "order"):
         if isinstance(values.get(key), list):  # seeds: [3] is seed 3, as 3, is on the command line
             values[key] = ",".join(map(str, values[key])) + ("," if key == "seeds" else "")
         elif isinstance(values.get(key), int):
@@ -152,9 +153,8 @@ def make_plan(request: Request) -> Plan:
     transform = build_config(Transform, [source.TRANSFORM, shared], "the run")
     specs, warnings = [], []
     for splits, seed in itertools.product(parse_splits(request.splits), parse_seeds(request.seeds)):
-        seeds = {"order_seed": request.order_seed, "init_seed": request.init_seed, "data_seed": request.data_seed}
-        seeds = {key: seed if value is None else value for key, value in seeds.items()}
-        tasks = cut(class_order(len(source.class_names), seeds["order_seed"]), splits)
+        order, order_seed, classes = resolve(request.order, seed, source.class_names)
+        tasks = cut(classes, splits)
         for plugin, chosen in selections:
             kind: type[Method] = plugin.load().METHOD
             if kind.current_task_loss and not kind.joint and len(tasks[0]) == 1:
@@ -173,7 +173,10 @@ def make_plan(request: Request) -> Plan:
                 manifest_digest=manifest,
                 task_classes=tasks,
                 joint=kind.joint,
-                **seeds,
+                order=order,
+                order_seed=order_seed,
+                init_seed=seed if request.init_seed is None else request.init_seed,
+                data_seed=seed if request.data_seed is None else request.data_seed,
                 backbone=backbone,
                 weights_sha256=trunk.weights_sha256,
                 transform=transform,

@@ -35,7 +35,8 @@ class RunSpec(Strict):
     manifest_digest: str
     task_classes: tuple[tuple[int, ...], ...]  # class order, cut into tasks
     joint: bool = False  # all classes learned as one task, evaluated per task
-    order_seed: int
+    order: str = "nsp2"  # kind of class order, see `cl_bench.order`
+    order_seed: int | None
     init_seed: int
     data_seed: int
     backbone: BackboneSpec
@@ -60,8 +61,8 @@ class RunSpec(Strict):
         return values
 
     def seed_name(self) -> str:
-        """The seed, or order/init/data seeds where they differ."""
-        seeds = (self.order_seed, self.init_seed, self.data_seed)
+        """The seed, or class order/init/data seeds where they differ."""
+        seeds = (self.order if self.order_seed is None else self.order_seed, self.init_seed, self.data_seed)
         return str(seeds[0]) if len(set(seeds)) == 1 else "/".join(map(str, seeds))
 
     def run_id(self) -> str:

@@ -1,4 +1,4 @@
-"""The class-incremental stream: class order, tasks that show training images only, and test images that no method can reach."""
+"""The class-incremental stream: tasks that show training images only, and test images that no method can reach."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,22 +11,6 @@ from cl_bench.errors import InputError, RunFailed
 from cl_bench.preprocess import Preprocess
 from cl_bench.seeds import permutation
 from cl_bench.source import ImageSet
-
-
-def class_order(classes: int, seed: int) -> list[int]:
-    """The published code's class order: PCG64(seed) shuffles 0..classes-1 as int64."""
-    order = np.arange(classes, dtype=np.int64)
-    np.random.Generator(np.random.PCG64(seed)).shuffle(order)
-    return [int(c) for c in order]
-
-
-def cut(order: Sequence[int], tasks: int) -> tuple[tuple[int, ...], ...]:
-    """The order in `tasks` equal parts. Raises InputError when they cannot be equal."""
-    if tasks < 1 or len(order) % tasks:
-        divisors = [n for n in range(1, len(order) + 1) if len(order) % n == 0]
-        raise InputError(f"--splits {tasks} does not divide the {len(order)} classes; choose one of {', '.join(map(str, divisors))}")
-    size = len(order) // tasks
-    return tuple(tuple(order[i : i + size]) for i in range(0, len(order), size))
 
 
 @dataclass(frozen=True)

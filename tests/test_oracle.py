@@ -12,7 +12,7 @@ from cl_bench import backbone as backbones
 from cl_bench.nn.projection import ProjectedAdam, nullity
 from cl_bench.nn.prompts import DeepPrompts
 from cl_bench.nn.statistics import AttentionMoments
-from cl_bench.stream import class_order
+from cl_bench.order import class_order
 
 ORACLE = Path(__file__).resolve().parents[2] / "shared" / "oracle"
 pytestmark = pytest.mark.skipif(not ORACLE.is_dir(), reason="the oracle folder is not here")

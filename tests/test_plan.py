@@ -63,9 +63,9 @@ def test_runs_asked_for_twice_run_once_with_a_warning(base):
 
 
 def test_three_seeds_are_three_separate_fields(base):
-    spec = plan(base, methods="seq", seeds="2024,", order_seed=1, init_seed=2).specs[0]
+    spec = plan(base, methods="seq", seeds="2024,", order="1", init_seed=2).specs[0]
     assert (spec.order_seed, spec.init_seed, spec.data_seed) == (1, 2, 2024)
-    other_init = plan(base, methods="seq", seeds="2024,", order_seed=1, init_seed=3).specs[0]
+    other_init = plan(base, methods="seq", seeds="2024,", order="1", init_seed=3).specs[0]
     assert other_init.task_classes == spec.task_classes and other_init.run_id() != spec.run_id()
 
 
@@ -131,7 +131,7 @@ def test_one_class_a_task_is_fine_for_all_classes_at_once(base):
     [
         ({"validation": 1.5}, "validation=1.5 is not usable"),
         ({"limit": "500"}, "limit='500' is not usable"),
-        ({"order_seed": -1}, "order_seed=-1 is not usable"),
+        ({"init_seed": -1}, "init_seed=-1 is not usable"),
         ({"dataset": 5}, "dataset=5 is not usable"),
     ],
 )
@@ -175,7 +175,8 @@ CHANGES = {
     "the limit": {"limit": 8},
     "validation": {"validation": 0.25},
     "the image size": {"image_size": 48},
-    "the order seed": {"order_seed": 5},
+    "the class order": {"order": "natural"},
+    "the order seed": {"order": "5"},
     "the initialisation seed": {"init_seed": 5},
     "the data seed": {"data_seed": 5},
     "the splits": {"splits": "1"},

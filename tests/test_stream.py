@@ -11,22 +11,8 @@ from cl_bench.errors import InputError
 from cl_bench.preprocess import Preprocess
 from cl_bench.record import Transform
 from cl_bench.source import ImageSet
-from cl_bench.stream import Stream, class_order, cut, held_out, limited
+from cl_bench.stream import Stream, held_out, limited
 from cl_bench.trainer import Trainer
-
-
-def test_the_class_order_is_the_published_codes():
-    assert class_order(100, 2024)[:10] == [55, 17, 75, 11, 2, 29, 49, 48, 41, 45]
-    assert class_order(200, 2024)[:5] == [192, 54, 163, 105, 170]
-    assert sorted(class_order(100, 2025)) == list(range(100))
-
-
-def test_splits_that_do_not_divide_the_classes_are_refused_with_those_that_do():
-    assert cut([3, 1, 2, 0], 2) == ((3, 1), (2, 0))
-    with pytest.raises(InputError, match="--splits 3 does not divide the 4 classes; choose one of 1, 2, 4"):
-        cut([3, 1, 2, 0], 3)
-    with pytest.raises(InputError, match="--splits 0"):
-        cut([3, 1, 2, 0], 0)
 
 
 def test_a_task_holds_its_own_classes_images_with_labels_counted_in_stream_order():

@@ -91,7 +91,7 @@ def group(records: Iterable[RunRecord]) -> list[Benchmark]:
         for runs in rows.values():
             spec = runs[0].spec
             found.append(
-                Row(spec.label, spec.display, spec.joint, sorted(runs, key=lambda r: (r.spec.order_seed, r.spec.init_seed, r.spec.data_seed)))
+                Row(spec.label, spec.display, spec.joint, sorted(runs, key=lambda r: (r.spec.order_seed or 0, r.spec.init_seed, r.spec.data_seed)))
             )
         found.sort(key=lambda row: row.joint)
         _tell_apart(found)
@@ -129,5 +129,5 @@ def _settings(row: Row) -> dict:
     """The method's options, the transform, backbone, precision and versions of a row, flat."""
     spec = row.records[0].spec
     backbone = {"backbone": spec.backbone.name, "mean": spec.backbone.mean, "std": spec.backbone.std}
-    versions = {"precision": spec.precision, "version": spec.method_version, "core_version": spec.core_version}
+    versions = {"order": spec.order, "precision": spec.precision, "version": spec.method_version, "core_version": spec.core_version}
     return {**spec.options, **spec.transform.model_dump(), **backbone, **versions}

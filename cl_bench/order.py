@@ -1,0 +1,64 @@
+"""Class orders: the published code's shuffle, the data set's own, or a file, and their cut into tasks."""
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from cl_bench.errors import InputError
+
+SHUFFLED, NATURAL = "nsp2", "natural"
+
+
+def class_order(classes: int, seed: int) -> list[int]:
+    """The published code's class order: PCG64(seed) shuffles 0..classes-1 as int64."""
+    order = np.arange(classes, dtype=np.int64)
+    np.random.Generator(np.random.PCG64(seed)).shuffle(order)
+    return [int(c) for c in order]
+
+
+def cut(order: Sequence[int], tasks: int) -> tuple[tuple[int, ...], ...]:
+    """The order in `tasks` equal parts. Raises InputError when they cannot be equal."""
+    if tasks < 1 or len(order) % tasks:
+        divisors = [n for n in range(1, len(order) + 1) if len(order) % n == 0]
+        raise InputError(f"--splits {tasks} does not divide the {len(order)} classes; choose one of {', '.join(map(str, divisors))}")
+    size = len(order) // tasks
+    return tuple(tuple(order[i : i + size]) for i in range(0, len(order), size))
+
+
+def resolve(text: str | None, run_seed: int, class_names: Sequence[str]) -> tuple[str, int | None, list[int]]:
+    """(kind, seed, order) of `--order`: a seed, "nsp2:SEED", "natural", or a file; None means the run's own seed.
+
+    The kind is "nsp2", "natural" or "file:<digest>"; only "nsp2" has a seed. Raises InputError.
+    """
+    kind, _, number = (text or f"{SHUFFLED}:{run_seed}").partition(":")
+    if kind.isdigit() and not number:
+        kind, number = SHUFFLED, kind
+    if kind == SHUFFLED and number.isdigit():
+        return SHUFFLED, int(number), class_order(len(class_names), int(number))
+    if text == NATURAL:
+        return NATURAL, None, list(range(len(class_names)))
+    order = _from_file(Path(text), class_names)
+    return f"file:{hashlib.sha256(repr(order).encode()).hexdigest()[:8]}", None, order
+
+
+def _from_file(path: Path, class_names: Sequence[str]) -> list[int]:
+    """One class a line, as its name or its number from 0; every class exactly once."""
+    try:
+        lines = [line.strip() for line in path.read_text().splitlines() if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not a text file"
+        raise InputError(f"--order {path}: {reason}; expected a seed, nsp2:SEED, natural, or a file with one class a line") from error
+    numbers = {name: c for c, name in enumerate(class_names)}
+    order = []
+    for number, line in enumerate(lines, 1):
+        c = numbers.get(line, int(line) if line.isdigit() and int(line) < len(class_names) else None)
+        if c is None or c in order:
+            problem = "is not a class" if c is None else "stands twice"
+            raise InputError(f"--order {path}, line {number}: {line!r} {problem}; expected each of the {len(class_names)} classes once")
+        order.append(c)
+    if len(order) < len(class_names):
+        missing = next(name for c, name in enumerate(class_names) if c not in order)
+        raise InputError(f"--order {path} names {len(order)} of {len(class_names)} classes; {missing!r} is missing")
+    return order
