@@ -29,7 +29,7 @@ STYLE = {
 def accuracy(benchmark: Benchmark, conventions: Conventions, folder: Path) -> list[Path]:
     """accuracy.png and .pdf: accuracy on seen classes after each task, a line a row, band of one standard deviation over seeds."""
     with plt.rc_context(STYLE):
-        figure, axes = plt.subplots(figsize=(3.6, 2.7), layout="constrained")
+        figure, axes = plt.subplots(figsize=(3.6, 3.1), layout="constrained")
         longest = 1
         for i, row in enumerate(row for row in benchmark.finished_rows if not row.joint):
             curves = [
@@ -53,7 +53,7 @@ def accuracy(benchmark: Benchmark, conventions: Conventions, folder: Path) -> li
         axes.set_xlabel("tasks learned")
         axes.set_ylabel("accuracy on seen classes (%)")
         axes.set_title(textwrap.fill(benchmark.name, 62), fontsize=7)
-        axes.legend(fontsize=6)
+        figure.legend(fontsize=6, loc="outside lower center", ncols=1 if len(benchmark.finished_rows) < 4 else 2)
         return _save(figure, folder / "accuracy")
 
 
@@ -63,7 +63,7 @@ def tradeoff(benchmark: Benchmark, conventions: Conventions, folder: Path) -> li
     if not series:
         return []
     with plt.rc_context(STYLE):
-        figure, axes = plt.subplots(1, 2, figsize=(5.2, 2.4), layout="constrained")
+        figure, axes = plt.subplots(1, 2, figsize=(5.2, 2.7), layout="constrained")
         for i, (title, rows) in enumerate(series.items()):
             for axis, metric in zip(axes, ("accuracy", "forgetting"), strict=True):
                 etas = [row.finished[0].spec.options["eta"] for row in rows]
@@ -82,7 +82,7 @@ def tradeoff(benchmark: Benchmark, conventions: Conventions, folder: Path) -> li
         axes[1].set_ylabel("forgetting (%)")
         for axis in axes:
             axis.set_xlabel("$\\eta_1 = \\eta_2$")
-        axes[0].legend(fontsize=6)
+        figure.legend(*axes[0].get_legend_handles_labels(), fontsize=6, loc="outside lower center", ncols=2)
         figure.suptitle(textwrap.fill(benchmark.name, 90), fontsize=7)
         return _save(figure, folder / "tradeoff")
 
