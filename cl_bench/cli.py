@@ -152,6 +152,24 @@ def report(
     typer.echo("written: " + ", ".join(map(str, paths)))
 
 
+@app.command()
+def prepare(
+    dataset: Annotated[str, typer.Argument(help="such as cifar100; see `cl-bench ls datasets`")],
+    root: Annotated[
+        Path | None, Optional(help="folder for its files, or where they are already (default: $CL_BENCH_DATA or the user's data folder)")
+    ] = None,
+) -> None:
+    """Download, verify and unpack a data set; what is there already is verified and used. Nothing of yours is moved or deleted."""
+    from cl_bench import registry
+
+    plugin = registry.find("datasets", dataset)
+    make = getattr(plugin.load(), "PREPARE", None)
+    if make is None:
+        typer.echo(f"{plugin.name} needs no preparation")
+    else:
+        make(root, typer.echo)
+
+
 @app.command("ls")
 def list_things(
     what: Annotated[Literal["methods", "datasets", "backbones", "runs"], typer.Argument(help="methods, datasets, backbones or runs")],

@@ -133,7 +133,7 @@ def _protocol(spec: RunSpec) -> tuple[list[str], list[str]]:
         spread = f"smallest {min(found)}, median {int(np.median(found))}, largest {max(found)}"
         lines.append(f"  {name} images a task: {spread}; {sum(found)} in all")
     lines.append(f"  backbone {backbone.name} ({spec.weights_sha256[:12]}), {backbone.image_size} px, mean {backbone.mean}, std {backbone.std}")
-    crop = f", crop_scale={transform.crop_scale:g}" if transform.augment == "crop" else ""
+    crop = f", crop_scale={transform.crop_scale:g}" if transform.augment != "none" else ""
     lines.append(f"  training transform: augment={transform.augment}{crop}")
     warnings = []
     if min(counts[0]) < batch:

@@ -28,9 +28,15 @@ class Preprocess:
         return pixels * self._scale + self._offset
 
     def augmented(self, images: Tensor, pass_index: int, indices: np.ndarray) -> Tensor:
-        """Training input (B, 3, S, S): with `augment="crop"` a random resized crop (aspect 3/4 to 4/3, bilinear), else as `plain`."""
+        """Training input (B, 3, S, S): "none" as `plain`, "crop" a random resized crop (aspect 3/4 to 4/3, bilinear), else see `augment`."""
         if self.transform.augment == "none":
             return self.plain(images)
+        if self.transform.augment != "crop":
+            from cl_bench.augment import augmented_in_processes  # torchvision takes a while to import
+
+            key, settings = (self.data_seed, self.transform.augment, pass_index), (self.transform.augment, self.transform.crop_scale, self.size)
+            pixels = augmented_in_processes(images.cpu().numpy(), *settings, key, indices, torch.get_num_threads())
+            return self.plain(torch.from_numpy(pixels))
         pixels = images.to(self.device).permute(0, 3, 1, 2).float() * self._scale + self._offset
         theta = torch.from_numpy(self._crops(pass_index, indices)).to(self.device)
         finer = max(1, math.ceil(max(pixels.shape[-2:]) / self.size))  # a stored image larger than the input is sampled finer, then averaged

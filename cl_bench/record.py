@@ -19,7 +19,7 @@ CORE_VERSION = 1  # raise it when a change outside a method's file changes resul
 class Transform(Strict):
     """How training images are augmented; evaluation images are only resized and normalised."""
 
-    augment: Literal["none", "crop"] = "none"
+    augment: Literal["none", "crop", "autoaugment-cifar10"] = "none"
     crop_scale: float = Field(0.08, gt=0, le=1)  # smallest area of a random crop, as a fraction of the image
 
 

@@ -53,6 +53,7 @@ class VPTNSP2(PromptTuning):
     """Prompt tuning whose prompt updates are P <- P + B2 U B1 from the second task on."""
 
     Config = NSP2Config
+    PRESETS = {"cifar100/20": {"temperature": 25.0, "eta": 0.95}}  # NSP2 paper, appendix B
     display = "VPT-NSP²"
 
     def __init__(self, config: NSP2Config, backbone: Backbone, stream: StreamInfo):

@@ -1,0 +1,96 @@
+"""CIFAR-100: 100 classes, 500 training and 100 test images each, 32x32, from the authors' own archive (Krizhevsky 2009).
+
+`cl-bench prepare cifar100` downloads and verifies it; `--dataset cifar100:ROOT` reads another place. The training transform is the NSP2
+paper's, as its published code has it: AutoAugment (CIFAR-10 policy, bilinear) on the 32 x 32 image, then a random resized crop of 8 to 100 %
+of the area (bicubic), no flip; evaluation resizes to the network's size (bicubic).
+"""
+
+import hashlib
+import os
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import platformdirs
+
+from cl_bench.errors import InputError
+from cl_bench.source import ImageSet, Source, cached_arrays
+
+SUMMARY = "CIFAR-100, the authors' archive; `cl-bench prepare cifar100` first"
+URL = "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz"
+SHA256 = "85cd44d02ba6437773c5bbd22e183051d648de2e7d6b014e1ef29b855ba677a7"
+FOLDER = "cifar-100-python"
+# md5 of the unpacked files, the authors' and torchvision's check
+MD5 = {"train": "16019d7e3df5f24257cddd939b257f8d", "test": "f0ef6b0ae62326f3e7ffdfab6717acfc", "meta": "7973b15100ade9c7d40fb424638fde48"}
+
+
+def default_root() -> Path:
+    """$CL_BENCH_DATA/cifar100, else in the user's data folder."""
+    return Path(os.environ.get("CL_BENCH_DATA") or platformdirs.user_data_dir("cl-bench")) / "cifar100"
+
+
+def prepare(root: Path | None, say: Callable[[str], None]) -> None:
+    """Make root/cifar-100-python complete: verify what is there, else unpack the archive in root, else download it first."""
+    from cl_bench.download import fetch, unpack_tar  # requests takes a while to import
+
+    root = default_root() if root is None else root
+    if (root / FOLDER).exists() and all(_is_whole(root, name) for name in MD5):
+        say(f"{root / FOLDER} is complete")
+        return
+    archive = fetch(URL, root / Path(URL).name, SHA256)
+    unpack_tar(archive, FOLDER, root)
+    for name in MD5:
+        _read(root, name)
+    say(f"{root / FOLDER} is complete; the archive {archive} is no longer needed")
+
+
+def _path(root: Path, name: str) -> Path:
+    return root / FOLDER / name
+
+
+def _is_whole(root: Path, name: str) -> bool:
+    path = _path(root, name)
+    return path.is_file() and hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest() == MD5[name]
+
+
+def _read(root: Path, name: str) -> dict:
+    """The unpickled file, after its md5 was found to be the authors' (pickle runs what it is given)."""
+    path = _path(root, name)
+    if not path.is_file():
+        raise InputError(f"{path} is missing; run `cl-bench prepare cifar100`, or name a folder that holds {FOLDER}/ with --dataset cifar100:ROOT")
+    if not _is_whole(root, name):
+        raise InputError(f"{path} is not the authors' file (its md5 is not {MD5[name][:8]}...); move it away and run `cl-bench prepare cifar100`")
+    with open(path, "rb") as file:
+        return pickle.load(file, encoding="latin1")
+
+
+class CIFAR100(Source):
+    """Fine labels, in the authors' order."""
+
+    name = "cifar100"
+    TRANSFORM = {"augment": "autoaugment-cifar10"}
+
+    def __init__(self, argument: str | None = None):
+        self._root = default_root() if argument is None else Path(argument).expanduser().resolve()
+        self.argument = None if argument is None else str(self._root)
+        self.class_names = list(_read(self._root, "meta")["fine_label_names"])
+
+    def manifest(self) -> dict:
+        """The md5 of the authors' files."""
+        return {"md5": MD5}
+
+    def images(self, side: str) -> ImageSet:
+        """50,000 training or 10,000 test images in the file's order."""
+
+        def build() -> dict[str, np.ndarray]:
+            data = _read(self._root, side)
+            pixels = np.asarray(data["data"], np.uint8).reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+            return {"images": np.ascontiguousarray(pixels), "labels": np.asarray(data["fine_labels"], np.int64)}
+
+        arrays = cached_arrays({"source": self.name, "side": side, "md5": MD5[side]}, build)
+        return ImageSet(arrays["images"], np.asarray(arrays["labels"]))
+
+
+SOURCE = CIFAR100
+PREPARE = prepare
