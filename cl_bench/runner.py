@@ -21,7 +21,7 @@ from cl_bench import environment, registry, seeds
 from cl_bench.errors import InputError, RunFailed
 from cl_bench.method import Method
 from cl_bench.preprocess import Preprocess
-from cl_bench.record import DamagedRecord, RunRecord, RunSpec, Store, TaskRecord, write_atomically
+from cl_bench.record import CORE_VERSION, DamagedRecord, RunRecord, RunSpec, Store, TaskRecord, write_atomically
 from cl_bench.source import ImageSet
 from cl_bench.stream import Stream, StreamInfo, held_out, limited
 from cl_bench.trainer import Progress, Trainer
@@ -96,6 +96,8 @@ def split_images(source, validation: float | None, limit: int | None, seed: int)
 def build_method(spec: RunSpec, device: torch.device, num_tasks: int) -> Method:
     """The method on its frozen backbone. Raises InputError when the weights are not those the specification was made for."""
     kind = registry.method_class(spec.method)
+    if spec.core_version != CORE_VERSION:
+        raise InputError(f"the run was planned for core version {spec.core_version}, this is {CORE_VERSION}; plan it again with `cl-bench run`")
     if kind.version != spec.method_version:
         raise InputError(f"{spec.method} is now version {kind.version}, the run was planned for version {spec.method_version}; plan it again")
     backbone = backbones.load(spec.backbone)

@@ -129,6 +129,8 @@ def test_images_or_weights_changed_after_planning_are_refused(toy_request, tmp_p
         execute(spec.model_copy(update={"manifest_digest": "0" * 64}), tmp_path)
     with pytest.raises(InputError, match="weights of 'test_vit' have changed"):
         execute(spec.model_copy(update={"weights_sha256": "0" * 64}), tmp_path)
+    with pytest.raises(InputError, match="planned for core version 99"):
+        execute(spec.model_copy(update={"core_version": 99}), tmp_path)
     with pytest.raises(InputError, match="planned for version 99"):
         execute(spec.model_copy(update={"method_version": 99}), tmp_path)
 
