@@ -54,6 +54,15 @@ def _request(methods, dataset, splits, seeds, order, init_seed, data_seed, backb
     return request_from(given, config)
 
 
+def _write_report(records, out, accuracy, forgetting) -> None:
+    from cl_bench.report.select import Conventions
+    from cl_bench.report.write import write
+
+    text, paths = write(records, out, Conventions(accuracy, forgetting))
+    typer.echo(text)
+    typer.echo("written: " + ", ".join(map(str, paths)))
+
+
 @app.command()
 def run(
     methods: Methods = None, dataset: Dataset = None, splits: Splits = None, seeds: Seeds = None, order: Order = None,
@@ -68,8 +77,6 @@ def run(
     from cl_bench import orchestrator
     from cl_bench.plan import make_plan
     from cl_bench.record import Store
-    from cl_bench.report.select import Conventions
-    from cl_bench.report.write import write
 
     console = Console(stderr=True)
     plan = make_plan(
@@ -82,9 +89,7 @@ def run(
         typer.echo("nothing to train: every run of this command is finished", err=True)
     records = [outcome.record for outcome in outcomes if outcome.record]
     if records:
-        text, paths = write(records, out, Conventions(accuracy, forgetting))
-        typer.echo(text)
-        typer.echo("written: " + ", ".join(map(str, paths)))
+        _write_report(records, out, accuracy, forgetting)
     failed = [outcome for outcome in outcomes if outcome.failure]
     for outcome in failed:
         typer.echo(f"failed: {orchestrator.name(outcome.spec)}: {outcome.failure}", err=True)
@@ -136,8 +141,6 @@ def report(
 ) -> None:
     """Write tables and plots of every run in the results folder."""
     from cl_bench.record import RunRecord, Store
-    from cl_bench.report.select import Conventions
-    from cl_bench.report.write import write
 
     if not results.is_dir():
         raise InputError(f"there is no results folder {results}; `cl-bench run` makes one, --results names another")
@@ -147,9 +150,7 @@ def report(
             records.append(found)
         else:
             typer.echo(f"warning: left out: {found[1]}", err=True)
-    text, paths = write(records, out, Conventions(accuracy, forgetting))
-    typer.echo(text)
-    typer.echo("written: " + ", ".join(map(str, paths)))
+    _write_report(records, out, accuracy, forgetting)
 
 
 @app.command()

@@ -128,7 +128,7 @@ def _protocol(spec: RunSpec) -> tuple[list[str], list[str]]:
     order = hashlib.sha256(canonical_json([c for classes in spec.task_classes for c in classes]).encode()).hexdigest()[:12]
     backbone, transform, batch = spec.backbone, spec.transform, spec.options.get("batch", 1)
     tasks = f"{len(source.class_names)} classes in {spec.num_tasks} tasks of {len(spec.task_classes[0])}"
-    lines = [f"{spec.benchmark_name()}: {tasks}, class order {order} ({spec.order if spec.order_seed is None else spec.order_seed})"]
+    lines = [f"{spec.benchmark_name()}: {tasks}, class order {order} ({spec.order_name()})"]
     for name, found in zip(("training", "evaluation"), counts, strict=True):
         spread = f"smallest {min(found)}, median {int(np.median(found))}, largest {max(found)}"
         lines.append(f"  {name} images a task: {spread}; {sum(found)} in all")

@@ -18,7 +18,7 @@ from cl_bench.method import Method
 from cl_bench.order import cut, resolve
 from cl_bench.record import RunSpec, Transform
 from cl_bench.source import Source
-from cl_bench.stream import StreamInfo
+from cl_bench.stream import StreamInfo, require_image_per_class
 
 FIRST_SEED = 2024  # the published code runs seeds 2024, 2025, 2026
 RUN_SETTINGS = ("precision",)
@@ -133,22 +133,21 @@ def parse_seeds(text: str) -> list[int]:
     return numbers if "," in str(text) else list(range(FIRST_SEED, FIRST_SEED + numbers[0]))
 
 
-def open_source(name: str) -> tuple[str, str | None, Source]:
-    """ "folder:PATH" -> ("folder", absolute PATH, the source); raises InputError when it cannot be used."""
+def open_source(name: str) -> tuple[str, Source]:
+    """ "folder:PATH" -> ("folder", the source at PATH); raises InputError when it cannot be used."""
     base, _, argument = name.partition(":")
     plugin = registry.find("datasets", base)
-    source = plugin.load().SOURCE(argument or None)
-    return plugin.name, source.argument, source
+    return plugin.name, plugin.load().SOURCE(argument or None)
 
 
 def make_plan(request: Request) -> Plan:
     """Every run of methods x grid x splits x seeds. Raises InputError for the first thing that cannot run."""
     selections = [(registry.find("methods", name), options) for name, options in parse_methods(request.methods)]
-    dataset, argument, source = open_source(request.dataset)
+    dataset, source = open_source(request.dataset)
     backbone = _backbone(request, source)
     trunk, manifest = backbones.load(backbone), source.manifest_digest()
-    if request.limit is not None and request.limit < len(source.class_names):
-        raise InputError(f"--limit {request.limit} leaves classes without a training image; give at least {len(source.class_names)}, one a class")
+    if request.limit is not None:
+        require_image_per_class(request.limit, len(source.class_names))
     shared, per_method, precision = _sort_settings(request.set, [plugin.load().METHOD for plugin, _ in selections])
     transform = build_config(Transform, [source.TRANSFORM, shared], "the run")
     specs, warnings = [], []
@@ -169,7 +168,7 @@ def make_plan(request: Request) -> Plan:
                 method_version=kind.version,
                 options=config.model_dump(mode="json"),
                 dataset=dataset,
-                dataset_argument=argument,
+                dataset_argument=source.argument,
                 manifest_digest=manifest,
                 task_classes=tasks,
                 joint=kind.joint,

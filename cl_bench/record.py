@@ -60,10 +60,14 @@ class RunSpec(Strict):
         values["backbone"].pop("weights")
         return values
 
+    def order_name(self) -> str:
+        """The class order's seed, or its kind where it has none."""
+        return self.order if self.order_seed is None else str(self.order_seed)
+
     def seed_name(self) -> str:
         """The seed, or class order/init/data seeds where they differ."""
-        seeds = (self.order if self.order_seed is None else self.order_seed, self.init_seed, self.data_seed)
-        return str(seeds[0]) if len(set(seeds)) == 1 else "/".join(map(str, seeds))
+        seeds = (self.order_name(), str(self.init_seed), str(self.data_seed))
+        return seeds[0] if len(set(seeds)) == 1 else "/".join(seeds)
 
     def run_id(self) -> str:
         """sha256 of the canonical JSON of the identity, first 16 hexadecimal digits."""

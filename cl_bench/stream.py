@@ -132,11 +132,16 @@ class Stream:
         )
 
 
+def require_image_per_class(limit: int, classes: int) -> None:
+    """Raise InputError when a limit on training images cannot give every class one."""
+    if limit < classes:
+        raise InputError(f"--limit {limit} leaves classes without a training image; give at least {classes}, one a class")
+
+
 def limited(labels: np.ndarray, limit: int) -> np.ndarray:
     """Rows of at most `limit` images in all, as many of each class as possible, classes in ascending order favoured by at most one."""
     classes = np.unique(labels)
-    if limit < len(classes):
-        raise InputError(f"--limit {limit} leaves classes without a training image; give at least {len(classes)}, one a class")
+    require_image_per_class(limit, len(classes))
     quota = {c: limit // len(classes) + (i < limit % len(classes)) for i, c in enumerate(classes)}
     chosen = [rows[permutation(len(rows), "limit", int(c))[: quota[c]]] for c in classes for rows in [np.flatnonzero(labels == c)]]
     return np.sort(np.concatenate(chosen))

@@ -92,7 +92,8 @@ class Trainer:
         """Augmented images; where several passes are mixed, each image with its own pass's augmentation."""
         if count == 1:
             return task.augmented(chosen, first)
-        parts = [task.augmented(chosen[chosen // len(task) == k] % len(task), first + k) for k in range(count) if (chosen // len(task) == k).any()]
+        pass_of, image_of = np.divmod(chosen, len(task))
+        parts = [task.augmented(image_of[pass_of == k], first + int(k)) for k in np.unique(pass_of)]
         return torch.cat([images for images, _ in parts]), torch.cat([labels for _, labels in parts])
 
     def plain(self, task: Task, batch: int, chosen: np.ndarray | None = None) -> Iterator[tuple[Tensor, Tensor]]:

@@ -1,9 +1,9 @@
 r"""VPT-NSP2: prompt updates are projected into the null space of old tasks' attention.
 
 Lu et al., "Visual Prompt Tuning in Null Space for Continual Learning", NeurIPS 2024, arXiv 2406.05658. For every prompted block
-\[ \Delta P = [\eta_2 B_2 + (1-\eta_2) I] \, P_G \, [\eta_1 B_1 + (1-\eta_1) I] \qquad \text{(eq. 26)} \]
+\[ \Delta P = [\eta_2 B_2 + (1-\eta_2) I] \, P_G \, [\eta_1 B_1 + (1-\eta_1) I] \qquad \text{(eq. 29)} \]
 where P_G is Adam's finished update, B_1 and B_2 span the null spaces of Omega_1 = [Q_h W_k,h]_h and Omega_2 = [S_P,h]_h of all earlier
-tasks (section 4.3, Algorithms 1 and 2), and L_LN (eq. 22) keeps the prompts' mean and standard deviation.
+tasks (section 4.3, Algorithms 1 and 2), and L_LN (eq. 27) keeps the prompts' mean and standard deviation.
 
 Defaults follow the published code where it and the paper differ: `nullity` (the paper's rule protects a handful of directions on smooth
 spectra), `ln_red` (mean over prompts, the paper has a sum). Covariances are a sum over all rows of a task, divided once by their number
@@ -150,7 +150,7 @@ def fused_projection(
 
 
 def ln_loss(P: Tensor, P_prev: Tensor, reduction: str) -> Tensor:
-    """L_LN (eq. 22): change of every prompt's mean and (biased) standard deviation over its D entries, summed over blocks."""
+    """L_LN (eq. 27): change of every prompt's mean and (biased) standard deviation over its D entries, summed over blocks."""
     drift = (P.mean(2) - P_prev.mean(2)).abs() + (P.std(2, correction=0) - P_prev.std(2, correction=0)).abs()  # (L, M)
     return drift.sum() if reduction == "l1" else drift.mean(1).sum()
 

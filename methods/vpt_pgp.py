@@ -61,7 +61,9 @@ class VPTPGP(PromptTuning):
     def begin_task(self, task: Task) -> None:
         """Remember the prompts, to measure the update, and the protected directions of all earlier tasks."""
         self.P_start.copy_(self.P.detach())
-        self.protected = self.M[..., : max(self._ranks())].float()  # (L, D, r)
+        ranks = self._ranks()
+        self.protected = self.M[..., : max(ranks)].float()  # (L, D, r)
+        self.root_nullity = torch.tensor([(self.M.shape[1] - rank) ** 0.5 for rank in ranks], device=self.device).view(-1, 1, 1)  # sqrt(D - r)
 
     def adam_settings(self) -> dict:
         """With weight_decay_stage=before, the decay of prompts joins the gradient in `after_backward`, and that of heads with it."""
@@ -80,9 +82,7 @@ class VPTPGP(PromptTuning):
         projected = U - (U @ M) @ M.mT
         if self.config.norm == "none":
             return projected
-        D = U.shape[2]
-        root = torch.tensor([(D - rank) ** 0.5 for rank in self._ranks()], device=U.device).view(-1, 1, 1)
-        return self.config.eta * projected / root + (1 - self.config.eta) * U
+        return self.config.eta * projected / self.root_nullity + (1 - self.config.eta) * U
 
     def after_backward(self, task: Task) -> None:
         """g <- g - (g M) M^T."""
@@ -106,11 +106,11 @@ class VPTPGP(PromptTuning):
         moments = TokenMoments(self.prompts, normalised=self.config.features == "ln")
         for images, _ in trainer.plain(task, self.statistics_batch, chosen):
             self.backbone.features(images, moments.attend)
-        for layer, A in enumerate(moments.sums / moments.rows):
+        for layer, (rank, A) in enumerate(zip(self._ranks(), moments.sums / moments.rows, strict=True)):
             if self.config.include_prompt:
                 prompts = self.P[layer].detach().double()
                 A = A + prompts.T @ prompts / len(prompts)
-            basis = grown_basis(self.M[layer, :, : self._ranks()[layer]], A, self.config.energy, self.config.energy_of, self.config.rank_rule)
+            basis = grown_basis(self.M[layer, :, :rank], A, self.config.energy, self.config.energy_of, self.config.rank_rule)
             self.M[layer, :, : basis.shape[1]] = basis
 
     def diagnostics(self) -> dict:

@@ -14,7 +14,7 @@ Nullity = Literal["official", "paper"]
 def nullity(spectrum: np.ndarray, rule: Nullity) -> int:
     """R in 1..n-1: how many of the n singular values (descending) count as zero, by the corner of the L-shaped curve.
 
-    `paper`: NSP2 paper, eq. (adaptive nullity): R = n - argmax_j (s_{j-1} - 2 s_j + s_{j+1}), j counted from 1, the corner itself excluded.
+    `paper`: NSP2 paper, eq. 28: R = n - argmax_j (s_{j-1} - 2 s_j + s_{j+1}), j counted from 1, the corner itself excluded.
     `official`: the published code. The corner belongs to the null space; from n = 128 on the curve is first smoothed (Gaussian, sigma 10,
     cut at 4 sigma, reflecting ends) and the first and last floor(0.015 n) second differences are ignored.
     """
