@@ -3,6 +3,7 @@
 An image's random numbers are seeded by (data seed, pass, image index) alone, so neither the batch nor the number of processes matters.
 """
 
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 from multiprocessing import get_context
@@ -13,15 +14,18 @@ from PIL import Image
 from torchvision import transforms
 from torchvision.transforms import AutoAugmentPolicy, InterpolationMode
 
+from cl_bench.config import Transform
 from cl_bench.seeds import derived_seed
 
-POLICIES = {"autoaugment-cifar10": AutoAugmentPolicy.CIFAR10}
+POLICIES = {"autoaugment-cifar10": AutoAugmentPolicy.CIFAR10, "autoaugment-imagenet": AutoAugmentPolicy.IMAGENET}
 
 
-def augmented(images: np.ndarray, policy: str, crop_scale: float, size: int, seeds: list[int]) -> np.ndarray:
-    """AutoAugment (bilinear) at the stored size, then a random resized crop (bicubic): (B, h, w, 3) -> (B, size, size, 3), both uint8."""
-    auto_augment = transforms.AutoAugment(POLICIES[policy], InterpolationMode.BILINEAR)
-    crop = transforms.RandomResizedCrop(size, scale=(crop_scale, 1.0), interpolation=InterpolationMode.BICUBIC)
+def augmented(images: Sequence[np.ndarray], transform: Transform, size: int, seeds: list[int]) -> np.ndarray:
+    """AutoAugment (bilinear; none for "crop") at the stored size, then a random resized crop: B x (h, w, 3) -> (B, size, size, 3), both uint8."""
+    policy = POLICIES.get(transform.augment)
+    auto_augment = transforms.AutoAugment(policy, InterpolationMode.BILINEAR) if policy else transforms.Compose([])
+    interpolation = InterpolationMode(transform.crop_interpolation if policy else "bilinear")
+    crop = transforms.RandomResizedCrop(size, scale=(transform.crop_scale, 1.0), interpolation=interpolation)
     out = np.empty((len(images), size, size, 3), np.uint8)
     with torch.random.fork_rng(devices=[]):
         for row, (image, seed) in enumerate(zip(images, seeds, strict=True)):
@@ -31,14 +35,15 @@ def augmented(images: np.ndarray, policy: str, crop_scale: float, size: int, see
 
 
 def augmented_in_processes(
-    images: np.ndarray, policy: str, crop_scale: float, size: int, key: tuple, indices: np.ndarray, processes: int
+    images: Sequence[np.ndarray], transform: Transform, size: int, key: tuple, indices: np.ndarray, processes: int
 ) -> np.ndarray:
     """As `augmented`, spread over processes; `key` and each image's index make its seed."""
     seeds = [derived_seed(*key, int(index)) for index in indices]
     if processes == 1:
-        return augmented(images, policy, crop_scale, size, seeds)
-    parts = [part for part in np.array_split(np.arange(len(images)), processes * 2) if len(part)]
-    jobs = [_pool(processes).submit(augmented, images[part], policy, crop_scale, size, [seeds[i] for i in part]) for part in parts]
+        return augmented(images, transform, size, seeds)
+    bounds = np.linspace(0, len(images), min(len(images), processes * 2) + 1).astype(int)
+    parts = [slice(start, stop) for start, stop in zip(bounds, bounds[1:], strict=False)]
+    jobs = [_pool(processes).submit(augmented, images[part], transform, size, seeds[part]) for part in parts]
     return np.concatenate([job.result() for job in jobs])
 
 

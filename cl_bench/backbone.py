@@ -18,11 +18,12 @@ Attend = Callable[[int, Block, Tensor], Tensor]
 
 
 class Backbone(nn.Module):
-    """A frozen ViT in evaluation mode, with the size and normalisation of its input."""
+    """A frozen ViT in evaluation mode, with the size and normalisation of its input and, for CLIP models, the frozen text tower."""
 
-    def __init__(self, vit: VisionTransformer, spec: BackboneSpec, weights_sha256: str):
+    def __init__(self, vit: VisionTransformer, spec: BackboneSpec, weights_sha256: str, text: nn.Module | None = None):
         super().__init__()
         self.vit = vit.requires_grad_(False).eval()
+        self.text = None if text is None else text.requires_grad_(False).eval()
         self.spec = spec
         self.weights_sha256 = weights_sha256
 

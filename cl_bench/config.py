@@ -3,9 +3,10 @@
 import difflib
 import json
 from collections.abc import Iterable, Mapping
+from typing import Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cl_bench.errors import InputError
 
@@ -25,6 +26,18 @@ class BackboneSpec(Strict):
     image_size: int
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
+
+
+class Transform(Strict):
+    """How images reach the network's size S, and how training images are augmented."""
+
+    augment: Literal["none", "crop", "autoaugment-cifar10", "autoaugment-imagenet"] = "none"
+    crop_scale: float = Field(0.08, gt=0, le=1)  # smallest area of a random crop, as a fraction of the image
+    crop_interpolation: Literal["bicubic", "bilinear"] = "bicubic"  # of the random crop after AutoAugment
+    # evaluation: squash to S x S; squash to 8/7 S, then the central S x S; shorter side to S, then the central S x S
+    resize: Literal["squash", "squash-crop", "short-crop"] = "squash"
+    interpolation: Literal["bicubic", "bilinear"] = "bicubic"  # of the evaluation resize
+    normalisation: Literal["checkpoint", "unit01", "imagenet"] = "checkpoint"  # unit01: values in [0, 1]; imagenet: its mean and deviation
 
 
 def canonical_json(value) -> str:

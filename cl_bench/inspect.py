@@ -8,9 +8,10 @@ import numpy as np
 
 import cl_bench
 from cl_bench import registry
-from cl_bench.config import canonical_json
+from cl_bench.config import Transform, canonical_json
 from cl_bench.errors import InputError
-from cl_bench.record import DamagedRecord, RunRecord, RunSpec, Store, Transform
+from cl_bench.record import DamagedRecord, RunRecord, RunSpec, Store
+from cl_bench.source import ImageSet
 
 
 def method_lines(results: Path) -> list[str]:
@@ -123,7 +124,8 @@ def _protocol(spec: RunSpec) -> tuple[list[str], list[str]]:
     from cl_bench.runner import split_images
 
     source = registry.source_class(spec.dataset)(spec.dataset_argument)
-    train, test = split_images(source, spec.validation, spec.limit, spec.data_seed)
+    sides = split_images(source, spec)
+    train, test = sides.train_evaluated, sides.test
     counts = [[int(np.isin(side.labels, classes).sum()) for classes in spec.task_classes] for side in (train, test)]
     order = hashlib.sha256(canonical_json([c for classes in spec.task_classes for c in classes]).encode()).hexdigest()[:12]
     backbone, transform, batch = spec.backbone, spec.transform, spec.options.get("batch", 1)
@@ -138,8 +140,12 @@ def _protocol(spec: RunSpec) -> tuple[list[str], list[str]]:
     warnings = []
     if min(counts[0]) < batch:
         warnings.append(f"{spec.benchmark_name()}: the smallest task has {min(counts[0])} training images, fewer than a batch of {batch}")
-    train_digests = {hashlib.sha256(image.tobytes()).digest() for image in train.images}
-    twins = sum(hashlib.sha256(image.tobytes()).digest() in train_digests for image in test.images)
+    known = set(_pixel_digests(train))
+    twins = sum(digest in known for digest in _pixel_digests(test))
     if twins:
         warnings.append(f"{spec.benchmark_name()}: {twins} evaluation images are pixel for pixel training images too")
     return lines, warnings
+
+
+def _pixel_digests(side: ImageSet) -> list[bytes]:
+    return [hashlib.sha256(side.pixels(np.array([row]))[0].tobytes()).digest() for row in range(len(side))]

@@ -16,6 +16,7 @@ class Method(nn.Module, ABC):
 
     Config: ClassVar[type[Strict]]
     PRESETS: ClassVar[dict[str, dict]] = {}  # per benchmark, such as "cifar100/10"
+    TRANSFORM: ClassVar[dict] = {}  # `Transform` values of its own where they differ from the data set's
     version: ClassVar[int] = 1  # raise it when results change: it is part of the run id
     display: ClassVar[str]  # name in tables
     joint: ClassVar[bool] = False  # learns all classes as one task (an upper bound)

@@ -12,11 +12,11 @@ from pydantic import Field
 
 from cl_bench import backbone as backbones
 from cl_bench import registry
-from cl_bench.config import BackboneSpec, Strict, build_config, parse_scalar, unknown
+from cl_bench.config import BackboneSpec, Strict, Transform, build_config, parse_scalar, unknown
 from cl_bench.errors import InputError
 from cl_bench.method import Method
 from cl_bench.order import cut, resolve
-from cl_bench.record import RunSpec, Transform
+from cl_bench.record import RunSpec
 from cl_bench.source import Source
 from cl_bench.stream import StreamInfo, require_image_per_class
 
@@ -149,7 +149,6 @@ def make_plan(request: Request) -> Plan:
     if request.limit is not None:
         require_image_per_class(request.limit, len(source.class_names))
     shared, per_method, precision = _sort_settings(request.set, [plugin.load().METHOD for plugin, _ in selections])
-    transform = build_config(Transform, [source.TRANSFORM, shared], "the run")
     specs, warnings = [], []
     for splits, seed in itertools.product(parse_splits(request.splits), parse_seeds(request.seeds)):
         order, order_seed, classes = resolve(request.order, seed, source.class_names)
@@ -178,7 +177,8 @@ def make_plan(request: Request) -> Plan:
                 data_seed=seed if request.data_seed is None else request.data_seed,
                 backbone=backbone,
                 weights_sha256=trunk.weights_sha256,
-                transform=transform,
+                text_sha256=None if trunk.text is None else source.text_digest(),
+                transform=build_config(Transform, [source.TRANSFORM, kind.TRANSFORM, shared], "the run"),
                 precision=precision,
                 limit=request.limit,
                 validation=request.validation,
@@ -186,7 +186,7 @@ def make_plan(request: Request) -> Plan:
                 display=kind.display,
                 smoke=source.smoke,
             )
-            kind(config, trunk, StreamInfo(spec.init_seed, splits))  # a method refuses backbones and options that do not fit here
+            kind(config, trunk, StreamInfo(spec.init_seed, splits, source.TEMPLATES))  # a method refuses backbones and options that do not fit here
             specs.append(spec)
     unique = {spec.run_id(): spec for spec in specs}
     if len(unique) < len(specs):

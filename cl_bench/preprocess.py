@@ -7,9 +7,20 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from cl_bench.config import BackboneSpec
-from cl_bench.record import Transform
+from cl_bench.config import BackboneSpec, Transform
 from cl_bench.seeds import uniforms
+
+
+def evaluation_size(stored: tuple[int, int], size: int, rule: str) -> tuple[int, int]:
+    """(height, width) that images of the stored (height, width) are resized to before the central size x size is taken.
+
+    As torchvision's Resize: "squash-crop" is 256 for 224, "short-crop" brings the shorter side to `size` and cuts the longer one to whole pixels.
+    """
+    if rule != "short-crop":
+        square = size if rule == "squash" else round(size * 256 / 224)
+        return square, square
+    height, width = stored
+    return (size, int(size * width / height)) if height <= width else (int(size * height / width), size)
 
 
 class Preprocess:
@@ -20,24 +31,32 @@ class Preprocess:
         mean, std = (torch.tensor(values, device=device).view(1, 3, 1, 1) for values in (backbone.mean, backbone.std))
         self._scale, self._offset = 1.0 / (255.0 * std), -mean / std
 
-    def plain(self, images: Tensor) -> Tensor:
-        """Evaluation input (B, 3, S, S) of uint8 images (B, h, w, 3): antialiased bicubic resize to S x S, normalised as the checkpoint was."""
-        pixels = images.to(self.device).permute(0, 3, 1, 2).float()
-        if pixels.shape[-2:] != (self.size, self.size):
-            pixels = F.interpolate(pixels, (self.size, self.size), mode="bicubic", antialias=True, align_corners=False).clamp_(0, 255)
+    def plain(self, images: np.ndarray, ready: bool = False) -> Tensor:
+        """Evaluation input (B, 3, S, S) of uint8 images (B, h, w, 3): antialiased resize and central crop, rounded to 8 bits as Pillow's are,
+        normalised as the checkpoint was. `ready` images have the right size already."""
+        pixels = torch.from_numpy(images).to(self.device).permute(0, 3, 1, 2).float()
+        if not ready:
+            pixels = self._resized(pixels)
         return pixels * self._scale + self._offset
 
-    def augmented(self, images: Tensor, pass_index: int, indices: np.ndarray) -> Tensor:
+    def _resized(self, pixels: Tensor) -> Tensor:
+        height, width = evaluation_size(pixels.shape[-2:], self.size, self.transform.resize)
+        if pixels.shape[-2:] != (height, width):
+            pixels = F.interpolate(pixels, (height, width), mode=self.transform.interpolation, antialias=True, align_corners=False)
+            pixels = pixels.clamp_(0, 255).round_()
+        top, left = round((height - self.size) / 2), round((width - self.size) / 2)
+        return pixels[..., top : top + self.size, left : left + self.size]
+
+    def augmented(self, images: np.ndarray | list[np.ndarray], pass_index: int, indices: np.ndarray, ready: bool = False) -> Tensor:
         """Training input (B, 3, S, S): "none" as `plain`, "crop" a random resized crop (aspect 3/4 to 4/3, bilinear), else see `augment`."""
         if self.transform.augment == "none":
-            return self.plain(images)
-        if self.transform.augment != "crop":
+            return self.plain(images, ready)
+        if self.transform.augment != "crop" or isinstance(images, list):
             from cl_bench.augment import augmented_in_processes  # torchvision takes a while to import
 
-            key, settings = (self.data_seed, self.transform.augment, pass_index), (self.transform.augment, self.transform.crop_scale, self.size)
-            pixels = augmented_in_processes(images.cpu().numpy(), *settings, key, indices, torch.get_num_threads())
-            return self.plain(torch.from_numpy(pixels))
-        pixels = images.to(self.device).permute(0, 3, 1, 2).float() * self._scale + self._offset
+            key = (self.data_seed, self.transform.augment, pass_index)
+            return self.plain(augmented_in_processes(images, self.transform, self.size, key, indices, torch.get_num_threads()), ready=True)
+        pixels = torch.from_numpy(images).to(self.device).permute(0, 3, 1, 2).float() * self._scale + self._offset
         theta = torch.from_numpy(self._crops(pass_index, indices)).to(self.device)
         finer = max(1, math.ceil(max(pixels.shape[-2:]) / self.size))  # a stored image larger than the input is sampled finer, then averaged
         grid = F.affine_grid(theta, [len(images), 3, self.size * finer, self.size * finer], align_corners=False)

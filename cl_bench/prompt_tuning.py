@@ -12,13 +12,14 @@ from torch import Tensor, optim
 from torch.nn import functional as F
 
 from cl_bench import seeds
-from cl_bench.backbone import Backbone
+from cl_bench.backbone import Attend, Backbone
 from cl_bench.config import Strict
 from cl_bench.errors import InputError
 from cl_bench.method import GradientMethod
 from cl_bench.nn.heads import TaskHeads
 from cl_bench.nn.prompts import DeepPrompts
 from cl_bench.stream import StreamInfo, Task, TaskInfo
+from cl_bench.trainer import Trainer
 
 
 class PromptTuningConfig(Strict):
@@ -85,6 +86,12 @@ class PromptTuning(GradientMethod):
     def repeats(self) -> int:
         """10 or 1."""
         return 10 if self.config.epoch_mode == "repeat10" else 1
+
+    def visit(self, task: Task, trainer: Trainer, attend: Attend | None) -> None:
+        """One plain pass over the task's images after training, with an attention that observes; nothing without one."""
+        if attend is not None:
+            for images, _ in trainer.plain(task, self.statistics_batch):
+                self.backbone.features(images, attend)
 
     def predict(self, images: Tensor) -> Tensor:
         """Scores of all heads, (B, K_seen)."""

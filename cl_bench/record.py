@@ -8,19 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
-from cl_bench.config import BackboneSpec, Strict, canonical_json
+from cl_bench.config import BackboneSpec, Strict, Transform, canonical_json
 from cl_bench.errors import InputError
 
-CORE_VERSION = 1  # raise it when a change outside a method's file changes results: stream, transforms, trainer, backbone, shared blocks
-
-
-class Transform(Strict):
-    """How training images are augmented; evaluation images are only resized and normalised."""
-
-    augment: Literal["none", "crop", "autoaugment-cifar10"] = "none"
-    crop_scale: float = Field(0.08, gt=0, le=1)  # smallest area of a random crop, as a fraction of the image
+CORE_VERSION = 2  # raise it when a change outside a method's file changes results: stream, transforms, trainer, backbone, shared blocks
 
 
 class RunSpec(Strict):
@@ -41,6 +34,7 @@ class RunSpec(Strict):
     data_seed: int
     backbone: BackboneSpec
     weights_sha256: str
+    text_sha256: str | None = None  # of class names and sentences, where the backbone reads text
     transform: Transform
     precision: Literal["fp32", "bf16"] = "fp32"
     limit: int | None = None  # at most this many training images in all: a trial

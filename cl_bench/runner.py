@@ -22,8 +22,8 @@ from cl_bench.errors import InputError, RunFailed
 from cl_bench.method import Method
 from cl_bench.preprocess import Preprocess
 from cl_bench.record import CORE_VERSION, DamagedRecord, RunRecord, RunSpec, Store, TaskRecord, write_atomically
-from cl_bench.source import ImageSet
-from cl_bench.stream import Stream, StreamInfo, held_out, limited
+from cl_bench.source import ImageSet, Source
+from cl_bench.stream import Sides, Stream, StreamInfo, held_out, limited
 from cl_bench.trainer import Progress, Trainer
 
 Say = Callable[[str], None]
@@ -44,7 +44,8 @@ def run(spec: RunSpec, store: Store, device: str, threads: int, say: Say, progre
         torch.set_num_threads(threads)
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False  # TF32 would make small singular values noise
         environments = (*(record.environments if record else ()), environment.describe(device, threads))
-        stream = build_stream(spec, torch.device(device))
+        source = open_source(spec)
+        stream = build_stream(spec, source, torch.device(device))
         record = RunRecord(
             spec=spec,
             status="running",
@@ -54,7 +55,8 @@ def run(spec: RunSpec, store: Store, device: str, threads: int, say: Say, progre
             environments=environments,
         )
         try:
-            return _learn_remaining(record, store, stream, device, say, progress)
+            method = build_method(spec, source, torch.device(device), stream.num_tasks)
+            return _learn_remaining(record, store, method, stream, device, say, progress)
         except Exception as error:  # the only catch-all: whatever a plugin raises, the finished tasks stay usable
             failure = " ".join((f"{error}" if isinstance(error, InputError | RunFailed) else f"{type(error).__name__}: {error}").split())
             done = store.load(spec) or record
@@ -67,33 +69,44 @@ def run(spec: RunSpec, store: Store, device: str, threads: int, say: Say, progre
             raise RunFailed(failure) from error
 
 
-def build_stream(spec: RunSpec, device: torch.device) -> Stream:
-    """The stream a specification describes. Raises InputError when the data set is not the one the specification was made for."""
+def open_source(spec: RunSpec) -> Source:
+    """The data set of a specification. Raises InputError when it is not the one the specification was made for."""
     source = registry.source_class(spec.dataset)(spec.dataset_argument)
     if source.manifest_digest() != spec.manifest_digest:
         raise InputError(f"data set {spec.dataset!r} has changed since this run was planned; plan it again with `cl-bench run`")
-    train, test = split_images(source, spec.validation, spec.limit, spec.data_seed)
+    if spec.text_sha256 not in (None, source.text_digest()):
+        raise InputError(
+            f"the class names or sentences of {spec.dataset!r} have changed since this run was planned; plan it again with `cl-bench run`"
+        )
+    return source
+
+
+def build_stream(spec: RunSpec, source: Source, device: torch.device) -> Stream:
+    """The stream a specification describes."""
     preprocess = Preprocess(spec.backbone, spec.transform, spec.data_seed, device)
-    return Stream(train, test, spec.task_classes, preprocess, spec.joint)
+    return Stream(split_images(source, spec), spec.task_classes, preprocess, spec.joint, source.text_names())
 
 
-def split_images(source, validation: float | None, limit: int | None, seed: int) -> tuple[ImageSet, ImageSet]:
-    """(training, evaluation) images: with `validation` both come from the training side; `limit` then thins the training images."""
-    train = source.images("train")
-    rows = np.arange(len(train.labels))
-    if validation:
-        rows, held = held_out(train.labels, validation, seed)
-        test = ImageSet(train.images[held], train.labels[held])
+def split_images(source: Source, spec: RunSpec) -> Sides:
+    """The images a run learns and is evaluated on: with `validation` all come from the training side; `limit` then thins what is learned."""
+
+    def evaluated(side: str) -> ImageSet:
+        return source.evaluated(side, spec.transform, spec.backbone.image_size)
+
+    plain = evaluated("train")
+    train = plain if spec.transform.augment == "none" else source.images("train")
+    rows = np.arange(len(train))
+    if spec.validation:
+        rows, held = held_out(train.labels, spec.validation, spec.data_seed)
+        test = plain.select(held)
     else:
-        test = source.images("test")
-    if limit:
-        rows = rows[limited(train.labels[rows], limit)]
-    if len(rows) < len(train.labels):
-        train = ImageSet(train.images[rows], train.labels[rows])
-    return train, test
+        test = evaluated("test")
+    if spec.limit:
+        rows = rows[limited(train.labels[rows], spec.limit)]
+    return Sides(train.select(rows), plain.select(rows), test)
 
 
-def build_method(spec: RunSpec, device: torch.device, num_tasks: int) -> Method:
+def build_method(spec: RunSpec, source: Source, device: torch.device, num_tasks: int) -> Method:
     """The method on its frozen backbone. Raises InputError when the weights are not those the specification was made for."""
     kind = registry.method_class(spec.method)
     if spec.core_version != CORE_VERSION:
@@ -103,12 +116,11 @@ def build_method(spec: RunSpec, device: torch.device, num_tasks: int) -> Method:
     backbone = backbones.load(spec.backbone)
     if backbone.weights_sha256 != spec.weights_sha256:
         raise InputError(f"the weights of {spec.backbone.name!r} have changed since this run was planned; plan it again with `cl-bench run`")
-    return kind(kind.Config.model_validate(spec.options), backbone.to(device), StreamInfo(spec.init_seed, num_tasks))
+    return kind(kind.Config.model_validate(spec.options), backbone.to(device), StreamInfo(spec.init_seed, num_tasks, source.TEMPLATES))
 
 
-def _learn_remaining(record: RunRecord, store: Store, stream: Stream, device: str, say: Say, progress) -> RunRecord:
+def _learn_remaining(record: RunRecord, store: Store, method: Method, stream: Stream, device: str, say: Say, progress) -> RunRecord:
     spec, folder = record.spec, store.folder(record.spec)
-    method = build_method(spec, torch.device(device), stream.num_tasks)
     predictions = _restore(record, folder, method, stream, say)
     store.save(record)
     for index in range(len(record.tasks), stream.num_tasks):

@@ -7,29 +7,67 @@ import shutil
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 import platformdirs
 
-from cl_bench.config import canonical_json
+from cl_bench.config import Transform, canonical_json
 from cl_bench.errors import InputError
+
+
+class Ragged:
+    """uint8 images of differing sizes end to end in one memory-mapped array; image i is (h_i, w_i, 3)."""
+
+    def __init__(self, pixels: np.ndarray, sizes: np.ndarray):
+        self._pixels, self._sizes = pixels, sizes
+        self._ends = np.cumsum(sizes.prod(axis=1) * 3)
+
+    def __len__(self) -> int:
+        return len(self._sizes)
+
+    def __getitem__(self, rows: int | np.ndarray) -> np.ndarray | list[np.ndarray]:
+        if isinstance(rows, np.ndarray):
+            return [self[int(row)] for row in rows]
+        height, width = (int(length) for length in self._sizes[rows])
+        end = int(self._ends[rows])
+        return self._pixels[end - height * width * 3 : end].reshape(height, width, 3)
 
 
 @dataclass(frozen=True)
 class ImageSet:
-    """One side of a data set: images (N, H, W, 3) uint8, often memory-mapped, and labels (N,) int64, indices into `class_names`."""
+    """One side of a data set: images (N, H, W, 3) uint8 or `Ragged`, often memory-mapped, and labels (n,), indices into `class_names`.
 
-    images: np.ndarray
+    `rows` chooses n of the N images, which stay where they are; None means all of them. `ready` images have been resized and cropped to the
+    network's input already.
+    """
+
+    images: np.ndarray | Ragged
     labels: np.ndarray
+    rows: np.ndarray | None = None
+    ready: bool = False
 
     def __post_init__(self):
-        if self.images.dtype != np.uint8 or self.images.ndim != 4 or self.images.shape[-1] != 3:
+        if not isinstance(self.images, Ragged) and (self.images.dtype != np.uint8 or self.images.ndim != 4 or self.images.shape[-1] != 3):
             raise ValueError(f"images must be (N, H, W, 3) uint8, got {self.images.shape} {self.images.dtype}")
-        if self.labels.shape != self.images.shape[:1]:
-            raise ValueError(f"{len(self.images)} images but labels of shape {self.labels.shape}")
+        count = len(self.images if self.rows is None else self.rows)
+        if self.labels.shape != (count,):
+            raise ValueError(f"{count} images but labels of shape {self.labels.shape}")
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def select(self, chosen: np.ndarray) -> "ImageSet":
+        """The chosen positions, in that order; no pixel is copied."""
+        return replace(self, labels=self.labels[chosen], rows=chosen if self.rows is None else self.rows[chosen])
+
+    def pixels(self, chosen: np.ndarray) -> np.ndarray | list[np.ndarray]:
+        """The images at these positions: (B, H, W, 3), or a list of (h, w, 3) where sizes differ."""
+        rows = chosen if self.rows is None else self.rows[chosen]
+        found = self.images[rows]
+        return found if isinstance(found, list) else np.asarray(found)
 
 
 class Source(ABC):
@@ -39,6 +77,7 @@ class Source(ABC):
     smoke: ClassVar[bool] = False  # a smoke benchmark's numbers never stand beside published ones as if comparable
     TRANSFORM: ClassVar[dict] = {}  # augmentation of its training images, where it differs from none
     PRESET: ClassVar[dict] = {}  # training settings for methods that have options of these names
+    TEMPLATES: ClassVar[tuple[str, ...]] = ("a photo of a {}.",)  # sentences for text towers, {} is the class
     class_names: list[str]
     argument: str | None = None  # what names the data on this machine, such as an absolute path; not part of any run id
 
@@ -53,6 +92,18 @@ class Source(ABC):
     @abstractmethod
     def images(self, side: str) -> ImageSet:
         """The "train" or "test" side."""
+
+    def evaluated(self, side: str, transform: Transform, image_size: int) -> ImageSet:
+        """The side's images for evaluation, in the order of `images`; a source whose images differ in size returns them resized and `ready`."""
+        return self.images(side)
+
+    def text_names(self) -> list[str]:
+        """What the classes are called in a sentence."""
+        return [name.replace("_", " ") for name in self.class_names]
+
+    def text_digest(self) -> str:
+        """sha256 of what a text tower reads: class names and sentences."""
+        return hashlib.sha256(canonical_json([self.text_names(), self.TEMPLATES]).encode()).hexdigest()
 
     def default_backbone(self) -> str | None:
         """Name of the backbone used when the user names none."""

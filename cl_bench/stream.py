@@ -10,33 +10,35 @@ from torch import Tensor
 from cl_bench.errors import InputError, RunFailed
 from cl_bench.preprocess import Preprocess
 from cl_bench.seeds import permutation
-from cl_bench.source import ImageSet
+from cl_bench.source import ImageSet, Source
 
 
 @dataclass(frozen=True)
 class StreamInfo:
-    """What a method may know before the stream starts: the seed of its initialisation and the number of tasks to learn."""
+    """What a method may know before the stream starts: the seed of its initialisation, the number of tasks, sentences for text towers."""
 
     init_seed: int
     num_tasks: int
+    templates: tuple[str, ...] = Source.TEMPLATES
 
 
 @dataclass
 class TaskInfo:
-    """A task's place in the stream: number, classes in stream order, and the label (position in the class order) of the first of them."""
+    """A task's place in the stream: number, classes in stream order, the label (position in the class order) of the first, their names."""
 
     index: int
     classes: tuple[int, ...]
     first_label: int
+    names: tuple[str, ...] = ()
 
 
 class Task(TaskInfo):
     """One task as a method sees it: its classes and its training images. Labels are positions in the class order, 0..K_seen-1."""
 
-    def __init__(self, info: TaskInfo, images: np.ndarray, rows: np.ndarray, labels: np.ndarray, preprocess: Preprocess):
-        super().__init__(info.index, info.classes, info.first_label)
+    def __init__(self, info: TaskInfo, train: ImageSet, evaluated: ImageSet, rows: np.ndarray, labels: np.ndarray, preprocess: Preprocess):
+        super().__init__(info.index, info.classes, info.first_label, info.names)
         self._rows, self._preprocess = rows, preprocess
-        self._images = torch.from_numpy(np.ascontiguousarray(images[rows])).to(preprocess.device)  # uint8, this task's only
+        self._train, self._evaluated = train.select(rows), evaluated.select(rows)
         self.labels = torch.from_numpy(labels).to(preprocess.device)
 
     def __len__(self) -> int:
@@ -45,16 +47,15 @@ class Task(TaskInfo):
     def augmented(self, chosen: np.ndarray, pass_index: int) -> tuple[Tensor, Tensor]:
         """Network input (B, 3, S, S) and labels (B,) of the chosen images (positions within the task), augmented for this pass."""
         where = torch.from_numpy(chosen).to(self._preprocess.device)
-        return self._preprocess.augmented(self._images[where], pass_index, self._rows[chosen]), self.labels[where]
+        return self._preprocess.augmented(self._train.pixels(chosen), pass_index, self._rows[chosen], self._train.ready), self.labels[where]
 
     def plain(self, batch: int, chosen: np.ndarray | None = None) -> Iterator[tuple[Tensor, Tensor]]:
         """All images of the task (or the chosen ones), each once, as at evaluation; the last batch may be smaller."""
-        images, labels = self._images, self.labels
-        if chosen is not None:
-            where = torch.from_numpy(chosen).to(self._preprocess.device)
-            images, labels = images[where], labels[where]
-        for part, answers in zip(images.split(batch), labels.split(batch), strict=True):
-            yield self._preprocess.plain(part), answers
+        chosen = np.arange(len(self)) if chosen is None else chosen
+        for start in range(0, len(chosen), batch):
+            part = chosen[start : start + batch]
+            labels = self.labels[torch.from_numpy(part).to(self._preprocess.device)]
+            yield self._preprocess.plain(self._evaluated.pixels(part), self._evaluated.ready), labels
 
 
 @dataclass(frozen=True)
@@ -66,13 +67,25 @@ class Evaluation:
     predictions: np.ndarray
 
 
+@dataclass(frozen=True)
+class Sides:
+    """Training images as they are augmented, the same ones as they are evaluated, and the images to evaluate on."""
+
+    train: ImageSet
+    train_evaluated: ImageSet
+    test: ImageSet
+
+
 class Stream:
     """Builds tasks from a data set and keeps its test images to itself."""
 
-    def __init__(self, train: ImageSet, test: ImageSet, task_classes: Sequence[Sequence[int]], preprocess: Preprocess, joint: bool = False):
+    def __init__(
+        self, sides: "Sides", task_classes: Sequence[Sequence[int]], preprocess: Preprocess, joint: bool = False, names: Sequence[str] | None = None
+    ):
+        train, test = sides.train, sides.test
         self.task_classes = [tuple(classes) for classes in task_classes]
         self._learned = [tuple(c for classes in self.task_classes for c in classes)] if joint else self.task_classes
-        self._train, self._test, self._preprocess = train, test, preprocess
+        self._train, self._train_evaluated, self._test, self._preprocess, self._names = train, sides.train_evaluated, test, preprocess, names
         order = [c for classes in self.task_classes for c in classes]
         self._position = np.full(int(max(train.labels.max(), test.labels.max(), max(order))) + 1, -1)
         self._position[order] = np.arange(len(order))
@@ -91,13 +104,15 @@ class Stream:
 
     def info(self, index: int) -> TaskInfo:
         """What task `index` (0-based) is, without its images."""
-        return TaskInfo(index, self._learned[index], sum(len(earlier) for earlier in self._learned[:index]))
+        classes = self._learned[index]
+        names = tuple(self._names[c] if self._names else f"class {c}" for c in classes)
+        return TaskInfo(index, classes, sum(len(earlier) for earlier in self._learned[:index]), names)
 
     def task(self, index: int) -> Task:
         """Task `index` (0-based), with its training images in data set order."""
         info = self.info(index)
         rows = np.flatnonzero(np.isin(self._train.labels, info.classes))
-        return Task(info, self._train.images, rows, self._position[self._train.labels[rows]], self._preprocess)
+        return Task(info, self._train, self._train_evaluated, rows, self._position[self._train.labels[rows]], self._preprocess)
 
     @torch.inference_mode()
     def evaluate(self, predict: Callable[[Tensor], Tensor], learned: int, batch: int = 256) -> Evaluation:
@@ -112,7 +127,7 @@ class Stream:
         answers, answers_within, finite = [], [], torch.ones((), dtype=torch.bool, device=device)
         for start in range(0, len(rows), batch):
             part = slice(start, start + batch)
-            scores = predict(self._preprocess.plain(torch.from_numpy(self._test.images[rows[part]])))
+            scores = predict(self._preprocess.plain(self._test.pixels(rows[part]), self._test.ready))
             if scores.shape != (len(rows[part]), seen):
                 raise RuntimeError(f"predict returned scores of shape {tuple(scores.shape)}, expected {(len(rows[part]), seen)}")
             finite &= torch.isfinite(scores).all()

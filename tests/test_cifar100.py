@@ -14,10 +14,11 @@ from torchvision import transforms
 
 from cl_bench import augment, registry
 from cl_bench.cli import main
+from cl_bench.config import Transform
 from cl_bench.errors import InputError
 from cl_bench.plan import Request, make_plan
 from cl_bench.preprocess import Preprocess
-from cl_bench.record import Store, Transform
+from cl_bench.record import Store
 from cl_bench.runner import run
 
 NAMES = ["apple", "bear", "cloud", "dolphin"]
@@ -120,7 +121,7 @@ def preprocess(seed: int = 3) -> Preprocess:
 def test_the_training_transform_is_torchvisions_own_with_the_images_seed():
     images = toys.images(4, 3, 0, 32).images
     seeds = list(range(50, 62))
-    found = augment.augmented(images, "autoaugment-cifar10", 0.08, 24, seeds)
+    found = augment.augmented(images, Transform(augment="autoaugment-cifar10"), 24, seeds)
     reference = transforms.Compose([
         transforms.AutoAugment(transforms.AutoAugmentPolicy.CIFAR10, transforms.InterpolationMode.BILINEAR),
         transforms.RandomResizedCrop(24, scale=(0.08, 1.0), interpolation=transforms.InterpolationMode.BICUBIC),
@@ -131,18 +132,18 @@ def test_the_training_transform_is_torchvisions_own_with_the_images_seed():
 
 
 def test_an_image_augmented_in_any_batch_or_process_is_the_same_and_changes_with_pass_and_seed():
-    images, rows = torch.from_numpy(toys.images(2, 4, 0, 32).images), np.arange(100, 108)
+    images, rows = toys.images(2, 4, 0, 32).images, np.arange(100, 108)
     whole = preprocess().augmented(images, 0, rows)
     assert whole.shape == (8, 3, 16, 16) and whole.abs().max() <= 1
     assert torch.equal(preprocess().augmented(images[3:4], 0, rows[3:4])[0], whole[3])
     assert not torch.equal(preprocess().augmented(images, 1, rows), whole) and not torch.equal(preprocess(4).augmented(images, 0, rows), whole)
     key = (3, "autoaugment-cifar10", 0)
-    parallel = augment.augmented_in_processes(images.numpy(), "autoaugment-cifar10", 0.08, 16, key, rows, 2)
-    assert np.array_equal(parallel, augment.augmented_in_processes(images.numpy(), "autoaugment-cifar10", 0.08, 16, key, rows, 1))
+    parallel = augment.augmented_in_processes(images, Transform(augment="autoaugment-cifar10"), 16, key, rows, 2)
+    assert np.array_equal(parallel, augment.augmented_in_processes(images, Transform(augment="autoaugment-cifar10"), 16, key, rows, 1))
 
 
 def test_augmenting_leaves_the_global_random_numbers_alone():
-    built, images = preprocess(), torch.from_numpy(toys.images(1, 2, 0, 32).images)
+    built, images = preprocess(), toys.images(1, 2, 0, 32).images
     torch.manual_seed(0)
     expected = torch.rand(1)
     torch.manual_seed(0)

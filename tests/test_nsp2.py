@@ -3,13 +3,13 @@
 import pytest
 import torch
 import toys
-from cl_bench.methods.vpt_nsp2 import ln_loss
 from test_statistics import omegas
 from timm.models.vision_transformer import Block
 
 from cl_bench.nn.projection import null_projector
 from cl_bench.nn.prompts import attention
 from cl_bench.nn.statistics import AttentionMoments
+from cl_bench.null_space import ln_loss
 
 TASKS = [[2, 0], [1, 3, 4], [5, 6]]
 

@@ -5,13 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from cl_bench.methods.vpt_nsp2 import fused_projection
 from timm.models.vision_transformer import VisionTransformer
 
 from cl_bench import backbone as backbones
 from cl_bench.nn.projection import ProjectedAdam, nullity
 from cl_bench.nn.prompts import DeepPrompts
 from cl_bench.nn.statistics import AttentionMoments
+from cl_bench.null_space import fused_projection
 from cl_bench.order import class_order
 
 ORACLE = Path(__file__).resolve().parents[2] / "shared" / "oracle"

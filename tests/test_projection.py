@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from cl_bench.methods.vpt_nsp2 import fused_projection
 
 from cl_bench.nn.heads import TaskHeads
 from cl_bench.nn.projection import ProjectedAdam, nullity
+from cl_bench.null_space import fused_projection
 
 
 def covariance(n: int, seed: int = 0) -> torch.Tensor:

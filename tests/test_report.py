@@ -6,9 +6,9 @@ import subprocess
 
 import pytest
 
-from cl_bench.config import BackboneSpec
+from cl_bench.config import BackboneSpec, Transform
 from cl_bench.errors import InputError
-from cl_bench.record import RunRecord, RunSpec, TaskRecord, Transform
+from cl_bench.record import RunRecord, RunSpec, TaskRecord
 from cl_bench.report import plots, tables
 from cl_bench.report.select import Conventions, group
 from cl_bench.report.write import write

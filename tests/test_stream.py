@@ -6,12 +6,11 @@ import torch
 import toys
 
 from cl_bench import seeds
-from cl_bench.config import BackboneSpec
+from cl_bench.config import BackboneSpec, Transform
 from cl_bench.errors import InputError
 from cl_bench.preprocess import Preprocess
-from cl_bench.record import Transform
 from cl_bench.source import ImageSet
-from cl_bench.stream import Stream, held_out, limited
+from cl_bench.stream import Sides, Stream, held_out, limited
 from cl_bench.trainer import Trainer
 
 
@@ -32,7 +31,7 @@ def test_evaluation_counts_right_answers_per_task_among_all_and_among_own_classe
     pixels = np.array([10, 20, 30, 40], np.uint8).reshape(4, 1, 1, 1) * np.ones((1, 2, 2, 3), np.uint8)
     side = ImageSet(pixels, np.array([0, 1, 2, 3]))
     spec = BackboneSpec(name="x", image_size=2, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
-    stream = Stream(side, side, [[2, 0], [1, 3]], Preprocess(spec, Transform(), 0, torch.device("cpu")))
+    stream = Stream(Sides(side, side, side), [[2, 0], [1, 3]], Preprocess(spec, Transform(), 0, torch.device("cpu")))
     # scores by grey level, columns in stream order (classes 2, 0, 1, 3)
     table = {30: [9, 1, 0, 0], 10: [1, 2, 5, 0], 20: [7, 0, 3, 2], 40: [0, 0, 1, 2]}
 
@@ -70,7 +69,7 @@ def preprocess(**transform) -> Preprocess:
 
 
 def test_an_augmented_image_does_not_depend_on_its_batch_and_changes_with_the_pass():
-    images = torch.from_numpy(toys.images(4, 2, 0).images)
+    images = toys.images(4, 2, 0).images
     crop, rows = preprocess(augment="crop", crop_scale=0.3), np.arange(8)
     whole = crop.augmented(images, 0, rows)
     assert torch.allclose(crop.augmented(images[5:6], 0, rows[5:6])[0], whole[5], atol=1e-6)
@@ -79,7 +78,7 @@ def test_an_augmented_image_does_not_depend_on_its_batch_and_changes_with_the_pa
 
 
 def test_a_crop_of_the_whole_square_image_is_the_image():
-    images = torch.from_numpy(toys.images(2, 2, 0).images)
+    images = toys.images(2, 2, 0).images
     theta = preprocess(augment="crop", crop_scale=1.0)
     area = theta._crops(0, np.arange(500))
     assert (area[:, 0, 0] <= 1).all() and (area[:, 0, 0] * area[:, 1, 1] > 0.74).all()
@@ -98,14 +97,14 @@ def test_crops_stay_inside_the_image_and_have_the_area_asked_for():
 
 def test_a_crop_of_a_larger_stored_image_is_averaged_not_picked():
     fine = (np.indices((64, 64)).sum(0) % 2 * 255).astype(np.uint8)  # a checkerboard of single pixels is grey from afar
-    images = torch.from_numpy(np.repeat(fine[None, :, :, None], 3, axis=3))
+    images = np.repeat(fine[None, :, :, None], 3, axis=3)
     found = preprocess(augment="crop", crop_scale=1.0).augmented(images, 0, np.arange(1))
     assert found.abs().max() < 0.35
 
 
 def test_the_checkpoints_own_normalisation_is_used():
     spec = BackboneSpec(name="x", image_size=16, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
-    grey = torch.full((1, 16, 16, 3), 128, dtype=torch.uint8)
+    grey = np.full((1, 16, 16, 3), 128, np.uint8)
     found = Preprocess(spec, Transform(), 0, torch.device("cpu")).plain(grey)[0, :, 0, 0]
     assert torch.allclose(found, (128 / 255 - torch.tensor(spec.mean)) / torch.tensor(spec.std), atol=1e-6)
 
@@ -115,7 +114,7 @@ def test_resizing_agrees_with_pillow():
 
     picture = toys.images(1, 3, 0, size=40).images[2]
     spec = BackboneSpec(name="x", image_size=16, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
-    found = Preprocess(spec, Transform(), 0, torch.device("cpu")).plain(torch.from_numpy(picture)[None])[0] * 255
+    found = Preprocess(spec, Transform(), 0, torch.device("cpu")).plain(picture[None])[0] * 255
     expected = torch.from_numpy(np.array(Image.fromarray(picture).resize((16, 16), Image.Resampling.BICUBIC))).permute(2, 0, 1).float()
     assert (found - expected).abs().max() < 1.5
 

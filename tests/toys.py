@@ -9,12 +9,11 @@ from timm.models.vision_transformer import VisionTransformer
 
 from cl_bench import registry
 from cl_bench.backbone import Backbone
-from cl_bench.config import BackboneSpec
+from cl_bench.config import BackboneSpec, Transform
 from cl_bench.method import Method
 from cl_bench.preprocess import Preprocess
-from cl_bench.record import Transform
 from cl_bench.source import ImageSet
-from cl_bench.stream import Stream, StreamInfo
+from cl_bench.stream import Sides, Stream, StreamInfo
 from cl_bench.trainer import Trainer
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
@@ -58,7 +57,8 @@ def stream(tasks: list[list[int]], joint: bool = False, seed: int = 0, augment: 
     """A stream over toy images, 12 training and 6 test images a class; tasks are lists of classes, possibly of unequal length."""
     classes = max(c for task in tasks for c in task) + 1
     preprocess = Preprocess(backbone().spec, Transform(augment=augment, crop_scale=0.5), 0, torch.device("cpu"))
-    return Stream(images(per_class, classes, seed), images(6, classes, seed + 1), tasks, preprocess, joint)
+    train = images(per_class, classes, seed)
+    return Stream(Sides(train, train, images(6, classes, seed + 1)), tasks, preprocess, joint)
 
 
 def method_class(name: str) -> type[Method]:

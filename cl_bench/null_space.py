@@ -1,0 +1,150 @@
+r"""Prompt updates in the null space of old tasks' attention: what every NSP2 method on prompted blocks shares.
+
+Lu et al., "Visual Prompt Tuning in Null Space for Continual Learning", NeurIPS 2024, arXiv 2406.05658. For every prompted block
+\[ \Delta P = [\eta_2 B_2 + (1-\eta_2) I] \, P_G \, [\eta_1 B_1 + (1-\eta_1) I] \qquad \text{(eq. 29)} \]
+where P_G is Adam's finished update, B_1 and B_2 span the null spaces of Omega_1 = [Q_h W_k,h]_h and Omega_2 = [S_P,h]_h of all earlier
+tasks (section 4.3, Algorithms 1 and 2), and L_LN (eq. 27) keeps the prompts' mean and standard deviation.
+
+Defaults follow the published code where it and the paper differ: `nullity` (the paper's rule protects a handful of directions on smooth
+spectra), `ln_red` (mean over prompts, the paper has a sum). Covariances are a sum over all rows of a task, divided once by their number
+(`cov_norm=rows`), where the code averages over batches. Dividing B by its Frobenius norm (`nsp_norm=fro`) shrinks every update after the
+first task by an order of magnitude; `subspace=iso` and `subspace=random` shrink as much without, or with random, directions, and tell
+the two effects apart. `affine=exact` uses the conditions with LayerNorm's scale and the prompts' deviation, which paper and code drop.
+"""
+
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, optim
+
+from cl_bench import seeds
+from cl_bench.backbone import Backbone
+from cl_bench.config import Strict
+from cl_bench.errors import InputError
+from cl_bench.nn.projection import Nullity, ProjectedAdam, null_projector, random_projector
+from cl_bench.nn.statistics import AttentionMoments
+from cl_bench.stream import StreamInfo, Task
+from cl_bench.trainer import Trainer
+
+
+class NullSpaceConfig(Strict):
+    """Settings of the null-space projection; the value of eta is that of 10-split CIFAR-100, NSP2 paper, appendix B."""
+
+    b1: bool = True  # projection for affinity, B_1
+    b2: bool = True  # projection for aggregation, B_2
+    ln: bool = True  # loss of invariant prompt distribution, L_LN
+    eta: float = Field(0.97, ge=0, le=1)  # eta_1 = eta_2
+    eta1: float | None = Field(None, ge=0, le=1)  # overrides eta for B_1
+    eta2: float | None = Field(None, ge=0, le=1)  # overrides eta for B_2
+    ln_weight: float = Field(1.0, ge=0)  # lambda
+    nullity: Nullity = "official"
+    nsp_norm: Literal["fro", "none"] = "fro"
+    affine: Literal["ignore", "exact"] = "ignore"
+    ln_red: Literal["mean", "l1"] = "mean"
+    cov_norm: Literal["rows", "sum"] = "rows"
+    subspace: Literal["nsp", "iso", "random"] = "nsp"  # iso: the same shrink without a direction; random: a random subspace of equal size
+
+
+class NullSpaceUpdates:
+    """Mixed in before a prompt-tuning method (`P`, `prompts`, `visit`): updates become P <- P + B2 U B1 from the second task on."""
+
+    def __init__(self, config: NullSpaceConfig, backbone: Backbone, stream: StreamInfo):
+        super().__init__(config, backbone, stream)
+        if config.b2 and config.prompts < 3:
+            raise InputError(
+                f"b2=on needs at least 3 prompts to find a null space among them, got prompts={config.prompts}; give b2=off or more prompts"
+            )
+        if config.b1 and not isinstance(backbone.vit.blocks[0].attn.k_norm, torch.nn.Identity):
+            raise InputError(f"backbone {backbone.spec.name!r} normalises its keys, for which NSP2's first condition is not linear; give b1=off")
+        layers, M, D = self.P.shape
+        for name, shape in {"C1": (layers, D, D), "C2": (layers, M, M), "B1": (layers, D, D), "B2": (layers, M, M)}.items():
+            self.register_buffer(name, torch.zeros(shape, dtype=torch.float64, device=self.device))
+        self.register_buffer("P_prev", torch.zeros(layers, M, D, device=self.device))
+        self.R1, self.R2 = [], []
+
+    def loss(self, images: Tensor, labels: Tensor, task: Task) -> Tensor:
+        """CE + lambda L_LN; the second term from the second task on."""
+        loss = super().loss(images, labels, task)
+        if self.config.ln and task.index > 0:
+            loss = loss + self.config.ln_weight * ln_loss(self.P, self.P_prev, self.config.ln_red)
+        return loss
+
+    def make_optimizer(self, task: Task) -> optim.Optimizer:
+        """Adam whose finished prompt update is projected; plain Adam in the first task or with both projections off."""
+        if task.index == 0 or not (self.config.b1 or self.config.b2):
+            return super().make_optimizer(task)
+        B1, B2 = self.B1.float(), self.B2.float()
+
+        def project(U: Tensor) -> Tensor:  # (L, M, D)
+            U = U @ B1 if self.config.b1 else U
+            return B2 @ U if self.config.b2 else U
+
+        return ProjectedAdam(self.trained_parameters(), self.P, project, **self.adam_settings())
+
+    def end_task(self, task: Task, trainer: Trainer) -> None:
+        """Add the task's covariances and derive B1 and B2 for the next one; neither is needed after the last task."""
+        self.R1, self.R2 = [], []
+        moments = None
+        if task.index < self.stream.num_tasks - 1:
+            self.P_prev.copy_(self.P.detach())
+            if self.config.b1 or self.config.b2:
+                moments = AttentionMoments(self.prompts, self.backbone.vit)
+        self.visit(task, trainer, moments and moments.attend)
+        if moments:
+            self._add(moments, task)
+
+    def _add(self, moments: AttentionMoments, task: Task) -> None:
+        omega1, omega2 = moments.covariances()
+        if self.config.affine == "exact":
+            alpha = torch.stack([block.norm1.weight.double() for block in self.backbone.vit.blocks[: len(self.P)]])  # (L, D)
+            sigma = self.P.detach().double().std(dim=2, correction=0)  # (L, M)
+            omega1 = alpha[:, :, None] * omega1 * alpha[:, None, :]
+            omega2 = omega2 / (sigma[:, :, None] * sigma[:, None, :])
+        rows = moments.rows if self.config.cov_norm == "rows" else 1
+        self.C1 += omega1 / rows
+        self.C2 += omega2 / rows
+        eta1 = self.config.eta if self.config.eta1 is None else self.config.eta1
+        eta2 = self.config.eta if self.config.eta2 is None else self.config.eta2
+        if self.config.b1:
+            self.R1 = self._update(self.B1, self.C1, eta1, task, "B1")
+        if self.config.b2:
+            self.R2 = self._update(self.B2, self.C2, eta2, task, "B2")
+
+    def _update(self, B: Tensor, C: Tensor, eta: float, task: Task, name: str) -> list[int]:
+        """Write eta B + (1 - eta) I of every block into B; returns the nullities R."""
+        nullities = []
+        for layer in range(len(C)):
+            generator = seeds.generator(self.stream.init_seed, "random subspace", name, task.index, layer)
+            projection, R = fused_projection(C[layer], eta, self.config.nullity, self.config.nsp_norm, self.config.subspace, generator)
+            B[layer] = projection
+            nullities.append(R)
+        return nullities
+
+    def diagnostics(self) -> dict:
+        """The nullities of every block, found after this task."""
+        return {"R1": self.R1, "R2": self.R2}
+
+
+def fused_projection(
+    C: Tensor, eta: float, rule: Nullity, norm: str, subspace: str = "nsp", generator: torch.Generator | None = None
+) -> tuple[Tensor, int]:
+    """eta B + (1 - eta) I (n, n) of a covariance C (n, n), and the nullity R; Algorithm 2.
+
+    B = Pi / ||Pi||_F = Pi / sqrt(R) with `norm="fro"`, Pi itself with "none". In place of the null space's Pi, "random" takes a random
+    subspace of the same R and "iso" the identity, whose multiple then is what a null direction gets.
+    """
+    Pi, R = null_projector(C, rule)
+    I = torch.eye(len(C), dtype=C.dtype, device=C.device)
+    if subspace == "random":
+        Pi = random_projector(len(C), R, generator).to(C)
+    elif subspace == "iso":
+        Pi = I
+    B = Pi / R**0.5 if norm == "fro" else Pi
+    return eta * B + (1 - eta) * I, R
+
+
+def ln_loss(P: Tensor, P_prev: Tensor, reduction: str) -> Tensor:
+    """L_LN (eq. 27): change of every prompt's mean and (biased) standard deviation over its D entries, summed over blocks."""
+    drift = (P.mean(2) - P_prev.mean(2)).abs() + (P.std(2, correction=0) - P_prev.std(2, correction=0)).abs()  # (L, M)
+    return drift.sum() if reduction == "l1" else drift.mean(1).sum()
