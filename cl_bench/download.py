@@ -1,38 +1,69 @@
 """Downloads and archives: fetched once, verified by digest, resumed where the server allows it, unpacked whole or not at all."""
 
+import json
 import shutil
 import tarfile
 import uuid
-from pathlib import Path
+import zipfile
+import zlib
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path, PurePosixPath
 
 import pooch
 import requests
+from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
+from cl_bench.bars import bar
 from cl_bench.errors import InputError
+from cl_bench.record import write_atomically
 
-CHUNK_BYTES = 1 << 20
+CHUNK_BYTES = 1 << 16
+pooch.get_logger().setLevel("WARNING")
 
 
-def fetch(url: str, target: Path, sha256: str) -> Path:
-    """The file at `target`, downloaded from `url` unless it is there already; its sha256 is checked either way.
+def fetch(url: str, target: Path, digest: str) -> Path:
+    """The file at `target`, downloaded from `url` unless it is there already; its digest ("sha256:..." or "md5:...") is checked either way.
 
     A broken download leaves `<target>.part`, from which the next call goes on. Raises InputError with what to do by hand.
     """
+    algorithm, _, known = digest.partition(":")
+    _download(url, target, lambda: pooch.file_hash(str(target), algorithm) == known, f"its {algorithm} is not {known[:12]}...")
+    return target
+
+
+def fetch_recorded(url: str, target: Path, manifest: Path) -> Path:
+    """As `fetch` for a file of which nobody publishes a digest: size and sha256 are written to `manifest` at first use and checked ever after."""
+    known = json.loads(manifest.read_text()) if manifest.exists() else {}
+
+    def unchanged() -> bool:
+        found = {"size": target.stat().st_size, "sha256": pooch.file_hash(str(target))}
+        if url not in known:
+            manifest.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(manifest, json.dumps({**known, url: found}, indent=1).encode())
+            return True
+        return found == known[url]
+
+    _download(url, target, unchanged, f"size or sha256 differ from those of its first use, in {manifest}")
+    return target
+
+
+def _download(url: str, target: Path, is_right: Callable[[], bool], otherwise: str) -> None:
     try:
-        if target.exists():
-            if pooch.file_hash(str(target)) != sha256:
-                raise InputError(f"{target} is not the expected file (its sha256 is not {sha256[:12]}...); move it away and repeat")
-            return target
-        target.parent.mkdir(parents=True, exist_ok=True)
-        pooch.retrieve(url, f"sha256:{sha256}", fname=target.name, path=target.parent, downloader=_Resuming(target.with_name(f"{target.name}.part")))
+        was_there = target.exists()
+        if not was_there:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            pooch.retrieve(url, None, fname=target.name, path=target.parent, downloader=_Resuming(target.with_name(f"{target.name}.part")))
+        if is_right():
+            return
+        if was_there:
+            raise InputError(f"{target} is not the expected file ({otherwise}); move it away and repeat")
+        target.unlink()
+        raise InputError(f"what {url} sent is not the expected file ({otherwise}); it was not kept")
     except requests.RequestException as error:
         raise InputError(f"cannot download {url} ({type(error).__name__}); repeat to go on, or place the file yourself as {target}") from error
-    except ValueError as error:  # pooch's word for another digest; it has removed the file
-        raise InputError(f"what {url} sent is not the expected file (its sha256 is not {sha256[:12]}...); it was not kept") from error
     except OSError as error:
         raise InputError(f"cannot write {target}: {error.strerror or error}; free space or choose another --root") from error
-    return target
 
 
 class _Resuming:
@@ -52,37 +83,64 @@ class _Resuming:
             length = response.headers.get("Content-Length")
             total = None if length is None else int(length) + (have if resumed else 0)
             columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-            with open(self._part, "ab" if resumed else "wb") as file, Progress(*columns) as bars:
-                bar = bars.add_task(self._part.name.removesuffix(".part"), total=total, completed=have if resumed else 0)
+            with open(self._part, "ab" if resumed else "wb") as file, Progress(*columns, console=Console(stderr=True)) as bars:
+                task = bars.add_task(self._part.name.removesuffix(".part"), total=total, completed=have if resumed else 0)
                 for chunk in response.iter_content(CHUNK_BYTES):
                     file.write(chunk)
-                    bars.advance(bar, len(chunk))
+                    bars.advance(task, len(chunk))
         if total is not None and self._part.stat().st_size < total:
             raise requests.ConnectionError(f"{url} ended after {self._part.stat().st_size} of {total} bytes")
         shutil.move(self._part, output_file)
 
 
-def unpack_tar(archive: Path, folder: str, root: Path) -> Path:
-    """`root/folder` from the archive, moved into place once it is whole; members that would leave it are refused.
+def unpack(archive: Path, folder: str, root: Path, members: Collection[str] | None = None) -> Path:
+    """`root/folder` from a tar or zip archive, moved into place once it is whole; an archive with a member that would leave it is refused.
 
-    Raises InputError when the archive is damaged, unsafe, or does not hold the folder, and when `root/folder` exists.
+    `members` are the paths within the folder that are wanted (None: all). Raises InputError when the archive is damaged, unsafe, or lacks
+    one of them, and when `root/folder` exists.
     """
     target = root / folder
     if target.exists():
         raise InputError(f"{target} exists but is not complete; move it away and repeat (nothing of yours is deleted)")
     partial = root / f".{folder}.{uuid.uuid4().hex[:8]}.partial"
+    wanted = None if members is None else {f"{folder}/{member}" for member in members}
     try:
-        with tarfile.open(archive) as tar:
-            tar.extractall(partial, filter="data")
+        with bar(f"unpacking {archive.name}", None if wanted is None else len(wanted)) as advance:
+            for name, extract in _members(archive):
+                if name.startswith(f"{folder}/") and (wanted is None or name in wanted):
+                    extract(partial)
+                    advance(1)
         if not (partial / folder).is_dir():
             raise InputError(f"{archive} does not hold a folder {folder!r}")
+        missing = sorted(name for name in wanted or () if not (partial / name).is_file())
+        if missing:
+            more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+            raise InputError(f"{archive} lacks {missing[0]}{more}, which the split lists name; it is not the expected archive")
         (partial / folder).rename(target)
     except tarfile.FilterError as error:
         raise InputError(f"{archive} holds an unsafe member and was not unpacked: {error}") from error
-    except (tarfile.TarError, EOFError) as error:
+    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError) as error:
         raise InputError(f"{archive} is damaged: {error}; remove it and repeat") from error
     except OSError as error:
         raise InputError(f"cannot unpack {archive} to {root}: {error.strerror or error}") from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return target
+
+
+def _members(archive: Path) -> Iterator[tuple[str, Callable[[Path], None]]]:
+    """(name, function that extracts it below a folder) of every file, each checked to stay below that folder."""
+    if zipfile.is_zipfile(archive):
+        with zipfile.ZipFile(archive) as zipped:
+            for item in zipped.infolist():
+                path = PurePosixPath(item.filename.replace("\\", "/"))
+                if path.is_absolute() or ".." in path.parts:
+                    raise InputError(f"{archive} holds an unsafe member and was not unpacked: {item.filename!r} is outside the destination")
+                if not item.is_dir():
+                    yield item.filename, lambda below, item=item: zipped.extract(item, below)
+        return
+    with tarfile.open(archive) as tar:
+        for item in tar:
+            safe = tarfile.data_filter(item, "/destination")
+            if safe.isfile():
+                yield safe.name.removeprefix("./"), lambda below, item=item: tar.extract(item, below, filter="data")

@@ -32,8 +32,8 @@ class Preprocess:
         self._scale, self._offset = 1.0 / (255.0 * std), -mean / std
 
     def plain(self, images: np.ndarray, ready: bool = False) -> Tensor:
-        """Evaluation input (B, 3, S, S) of uint8 images (B, h, w, 3): antialiased resize and central crop, rounded to 8 bits as Pillow's are,
-        normalised as the checkpoint was. `ready` images have the right size already."""
+        """Evaluation input (B, 3, S, S) of uint8 images (B, h, w, 3): antialiased resize and central crop as Pillow's, normalised as the
+        checkpoint was. `ready` images have the right size already."""
         pixels = torch.from_numpy(images).to(self.device).permute(0, 3, 1, 2).float()
         if not ready:
             pixels = self._resized(pixels)
@@ -41,9 +41,10 @@ class Preprocess:
 
     def _resized(self, pixels: Tensor) -> Tensor:
         height, width = evaluation_size(pixels.shape[-2:], self.size, self.transform.resize)
-        if pixels.shape[-2:] != (height, width):
-            pixels = F.interpolate(pixels, (height, width), mode=self.transform.interpolation, antialias=True, align_corners=False)
-            pixels = pixels.clamp_(0, 255).round_()
+        for shape in ((pixels.shape[-2], width), (height, width)):  # rows, then columns, each rounded to 8 bits: Pillow's order
+            if pixels.shape[-2:] != shape:
+                pixels = F.interpolate(pixels, shape, mode=self.transform.interpolation, antialias=True, align_corners=False)
+                pixels = pixels.add_(0.5).floor_().clamp_(0, 255)  # halves go up
         top, left = round((height - self.size) / 2), round((width - self.size) / 2)
         return pixels[..., top : top + self.size, left : left + self.size]
 

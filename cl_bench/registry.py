@@ -10,7 +10,9 @@ from typing import Literal
 
 import cl_bench
 from cl_bench.config import unknown
+from cl_bench.errors import InputError
 
+FACTS = ("ALIASES", "SUMMARY", "ASKS")  # constants of a plugin's file that are read without importing it
 Kind = Literal["methods", "datasets"]
 
 
@@ -22,6 +24,7 @@ class Plugin:
     module: str
     aliases: tuple[str, ...] = ()
     summary: str = ""
+    asks: tuple[tuple[str, str], ...] = ()  # names that could mean this and something else, with what to choose from
 
     def load(self) -> ModuleType:
         """Import the plugin's module, and only this one."""
@@ -35,7 +38,16 @@ def plugins(kind: Kind) -> dict[str, Plugin]:
         for path in sorted((Path(folder) / kind).glob("[a-z]*.py")):
             facts = _constants(path)
             name = path.stem.replace("_", "-")
-            found.setdefault(name, Plugin(name, f"cl_bench.{kind}.{path.stem}", tuple(facts.get("ALIASES", ())), facts.get("SUMMARY", "")))
+            found.setdefault(
+                name,
+                Plugin(
+                    name,
+                    f"cl_bench.{kind}.{path.stem}",
+                    tuple(facts.get("ALIASES", ())),
+                    facts.get("SUMMARY", ""),
+                    tuple(facts.get("ASKS", {}).items()),
+                ),
+            )
     for entry in importlib.metadata.entry_points(group=f"cl_bench.{kind}"):
         found.setdefault(entry.name, Plugin(entry.name, entry.module, (), f"from {entry.dist.name if entry.dist else entry.module}"))
     return found
@@ -47,6 +59,8 @@ def find(kind: Kind, name: str) -> Plugin:
     for plugin in known.values():
         if name == plugin.name or name in plugin.aliases:
             return plugin
+        if name in dict(plugin.asks):
+            raise InputError(dict(plugin.asks)[name])
     raise unknown({"methods": "method", "datasets": "data set"}[kind], name, [*known, *(alias for p in known.values() for alias in p.aliases)])
 
 
@@ -71,6 +85,6 @@ def named_backbones() -> dict:
 def _constants(path: Path) -> dict:
     facts = {}
     for node in ast.parse(path.read_text()).body:
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id in ("ALIASES", "SUMMARY"):
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id in FACTS:
             facts[node.targets[0].id] = ast.literal_eval(node.value)
     return facts

@@ -1,5 +1,6 @@
 """The contract of a data set: class names, a manifest that fixes every pixel, and uint8 images kept decoded on disk."""
 
+import fcntl
 import hashlib
 import json
 import os
@@ -114,23 +115,46 @@ class Source(ABC):
         return hashlib.sha256(canonical_json(self.manifest()).encode()).hexdigest()
 
 
+def data_folder(name: str) -> Path:
+    """Where a data set's own files go: $CL_BENCH_DATA/NAME, else in the user's data folder."""
+    return Path(os.environ.get("CL_BENCH_DATA") or platformdirs.user_data_dir("cl-bench")) / name
+
+
 def cache_folder() -> Path:
     """Where decoded images are kept: $CL_BENCH_CACHE, else the user's cache folder."""
     return Path(os.environ.get("CL_BENCH_CACHE") or platformdirs.user_cache_dir("cl-bench"))
 
 
 def cached_arrays(key: dict, build: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """The arrays `build` returns, memory-mapped from the cache; built once per `key`, moved into place whole or not at all.
+    """The arrays `build` returns, memory-mapped from the cache; built once per `key`. See `cached_files`."""
 
-    Raises InputError when the cache folder cannot be written.
+    def write(folder: Path) -> None:
+        for name, array in build().items():
+            with open(folder / f"{name}.npy", "wb") as file:
+                np.save(file, array)
+                file.flush()
+                os.fsync(file.fileno())
+
+    return cached_files(key, write)
+
+
+def cached_files(key: dict, build: Callable[[Path], None]) -> dict[str, np.ndarray]:
+    """The .npy files `build` writes into the folder it is given, memory-mapped by name.
+
+    Built once per `key` by one process while others wait, and moved into place whole or not at all. Raises InputError when the cache folder
+    cannot be written.
     """
     folder = cache_folder() / hashlib.sha256(canonical_json(key).encode()).hexdigest()[:24]
     try:
         if not _is_whole(folder):
-            _write(folder, key, build())
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            with open(folder.with_suffix(".lock"), "a") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                if not _is_whole(folder):
+                    _write(folder, key, build)
     except OSError as error:
         raise InputError(
-            f"cannot write the image cache {folder.parent}: {error.strerror or error}; set CL_BENCH_CACHE to a writable folder"
+            f"cannot write the image cache {folder.parent}: {error.strerror or error}; set CL_BENCH_CACHE to a writable folder with enough space"
         ) from error
     return {path.stem: np.load(path, mmap_mode="r") for path in sorted(folder.glob("*.npy"))}
 
@@ -143,23 +167,18 @@ def _is_whole(folder: Path) -> bool:
         return False
 
 
-def _write(folder: Path, key: dict, arrays: dict[str, np.ndarray]) -> None:
+def _write(folder: Path, key: dict, build: Callable[[Path], None]) -> None:
+    """Build beside `folder` and rename; the lock is held, so whatever lies beside it is what a killed process left."""
+    for left in folder.parent.glob(f"{folder.name}.*.partial"):
+        shutil.rmtree(left, ignore_errors=True)
     partial = folder.with_name(f"{folder.name}.{uuid.uuid4().hex[:8]}.partial")
-    partial.mkdir(parents=True)
+    partial.mkdir()
     try:
-        for name, array in arrays.items():
-            with open(partial / f"{name}.npy", "wb") as file:
-                np.save(file, array)
-                file.flush()
-                os.fsync(file.fileno())
+        build(partial)
         sizes = {path.name: path.stat().st_size for path in partial.glob("*.npy")}
         (partial / "key.json").write_text(json.dumps({"key": key, "sizes": sizes}, indent=1))
-        if folder.exists() and not _is_whole(folder):
+        if folder.exists():
             shutil.rmtree(folder)
-        try:
-            partial.rename(folder)
-        except OSError:
-            if not _is_whole(folder):  # unless another process has just put the same arrays there
-                raise
+        partial.rename(folder)
     finally:
         shutil.rmtree(partial, ignore_errors=True)

@@ -6,16 +6,14 @@ of the area (bicubic), no flip; evaluation resizes to the network's size (bicubi
 """
 
 import hashlib
-import os
 import pickle
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import platformdirs
 
 from cl_bench.errors import InputError
-from cl_bench.source import ImageSet, Source, cached_arrays
+from cl_bench.source import ImageSet, Source, cached_arrays, data_folder
 
 SUMMARY = "CIFAR-100, the authors' archive; `cl-bench prepare cifar100` first"
 URL = "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz"
@@ -25,21 +23,16 @@ FOLDER = "cifar-100-python"
 MD5 = {"train": "16019d7e3df5f24257cddd939b257f8d", "test": "f0ef6b0ae62326f3e7ffdfab6717acfc", "meta": "7973b15100ade9c7d40fb424638fde48"}
 
 
-def default_root() -> Path:
-    """$CL_BENCH_DATA/cifar100, else in the user's data folder."""
-    return Path(os.environ.get("CL_BENCH_DATA") or platformdirs.user_data_dir("cl-bench")) / "cifar100"
-
-
 def prepare(root: Path | None, say: Callable[[str], None]) -> None:
     """Make root/cifar-100-python complete: verify what is there, else unpack the archive in root, else download it first."""
-    from cl_bench.download import fetch, unpack_tar  # requests takes a while to import
+    from cl_bench.download import fetch, unpack  # requests takes a while to import
 
-    root = default_root() if root is None else root
+    root = data_folder("cifar100") if root is None else root
     if (root / FOLDER).exists() and all(_is_whole(root, name) for name in MD5):
         say(f"{root / FOLDER} is complete")
         return
-    archive = fetch(URL, root / Path(URL).name, SHA256)
-    unpack_tar(archive, FOLDER, root)
+    archive = fetch(URL, root / Path(URL).name, f"sha256:{SHA256}")
+    unpack(archive, FOLDER, root, list(MD5))
     for name in MD5:
         _read(root, name)
     say(f"{root / FOLDER} is complete; the archive {archive} is no longer needed")
@@ -72,7 +65,7 @@ class CIFAR100(Source):
     TRANSFORM = {"augment": "autoaugment-cifar10"}
 
     def __init__(self, argument: str | None = None):
-        self._root = default_root() if argument is None else Path(argument).expanduser().resolve()
+        self._root = data_folder(self.name) if argument is None else Path(argument).expanduser().resolve()
         self.argument = None if argument is None else str(self._root)
         self.class_names = list(_read(self._root, "meta")["fine_label_names"])
 

@@ -6,22 +6,20 @@ once and kept in the user's cache folder; a changed, added or removed file makes
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
-from joblib import Parallel, delayed
 from PIL import Image
 
 from cl_bench.config import canonical_json
+from cl_bench.decode import in_threads, rgb, size, stream_npy
 from cl_bench.errors import InputError
-from cl_bench.source import ImageSet, Source, cached_arrays
+from cl_bench.source import ImageSet, Source, cached_files
 
 SUMMARY = "your own images: folder:PATH with train/<class>/* and test/<class>/*"
 COMMON_SIZE = 256  # pixels; images of differing sizes are brought to this
 DECODER_VERSION = 1  # raise it when the same files decode to other pixels
-Image.MAX_IMAGE_PIXELS = 200_000_000
 
 
 class Folder(Source):
@@ -72,21 +70,24 @@ class Folder(Source):
             "files": hashlib.sha256(canonical_json([listing, other]).encode()).hexdigest(),
         }
 
-        def build() -> dict[str, np.ndarray]:
+        def build(folder: Path) -> None:
             width, height = self._common_size()
-            images = np.empty((len(files), height, width, 3), np.uint8)
-            _in_threads(lambda item: _decode_into(images, *item), enumerate(path for _, path in files))
+            shape = (len(files), height, width, 3)
+            digest = hashlib.sha256(str(shape).encode())
+            paths = [path for _, path in files]
+            decoded = in_threads(lambda path: _pixels(path, (width, height)), paths, f"decoding {self._root / side}")
+            stream_npy(folder / "images.npy", shape, _digested(decoded, digest))
             labels = np.array([c for c, _ in files], np.int64)
-            digest = hashlib.sha256(str(images.shape).encode())
-            digest.update(images.data)
             digest.update(labels.data)
-            return {"images": images, "labels": labels, "digest": np.array(digest.hexdigest())}
+            np.save(folder / "labels.npy", labels)
+            np.save(folder / "digest.npy", np.array(digest.hexdigest()))
 
-        return cached_arrays(key, build)
+        return cached_files(key, build)
 
     def _common_size(self) -> tuple[int, int]:
         """The one (width, height) of all images of both sides, or (256, 256)."""
-        sizes = set(_in_threads(_size, (path for side in self._files.values() for _, path in side)))
+        paths = [path for side in self._files.values() for _, path in side]
+        sizes = set(in_threads(size, paths, f"measuring {self._root}"))
         return sizes.pop() if len(sizes) == 1 else (COMMON_SIZE, COMMON_SIZE)
 
 
@@ -107,31 +108,16 @@ def _stamp(path: Path) -> tuple[int, int]:
     return status.st_size, status.st_mtime_ns
 
 
-def _in_threads(function: Callable, items: Iterable) -> list:
-    return Parallel(n_jobs=-1, backend="threading", batch_size=64)(delayed(function)(item) for item in items)
+def _digested(arrays: Iterable[np.ndarray], digest) -> Iterator[np.ndarray]:
+    for array in arrays:
+        digest.update(np.ascontiguousarray(array).data)
+        yield array
 
 
-def _size(path: Path) -> tuple[int, int]:
-    with _readable(path), Image.open(path) as image:
-        return image.size
-
-
-def _decode_into(images: np.ndarray, row: int, path: Path) -> None:
-    """Put the image, as RGB and at the size of the array, into its row."""
-    size = (images.shape[2], images.shape[1])
-    with _readable(path), Image.open(path) as image:
-        if image.mode.startswith("I;16"):  # Pillow would clip 16-bit grey to white
-            image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
-        rgb = image.convert("RGB")
-    images[row] = np.asarray(rgb if rgb.size == size else rgb.resize(size, Image.Resampling.BICUBIC))
-
-
-@contextmanager
-def _readable(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:  # Pillow's readers raise what they like on damaged files
-        raise InputError(f"cannot read image {path}: {' '.join(str(error).split())}; repair or remove it") from error
+def _pixels(path: Path, size: tuple[int, int]) -> np.ndarray:
+    """The image (h, w, 3) at this (width, height)."""
+    image = rgb(path)
+    return np.asarray(image if image.size == size else image.resize(size, Image.Resampling.BICUBIC))
 
 
 SOURCE = Folder

@@ -3,94 +3,67 @@
 import hashlib
 import io
 import tarfile
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import loopback
 import pytest
 
-from cl_bench.download import fetch, unpack_tar
+from cl_bench.download import fetch, unpack
 from cl_bench.errors import InputError
 
 CONTENT = bytes(range(256)) * 20000  # 5 MB
-SHA256 = hashlib.sha256(CONTENT).hexdigest()
-
-
-class Handler(BaseHTTPRequestHandler):
-    """Serves CONTENT; /cut breaks off at half unless asked for a range, /plain ignores ranges, /gone is not there."""
-
-    requests: list[tuple[str, str | None]] = []
-
-    def do_GET(self):
-        asked = self.headers.get("Range")
-        self.requests.append((self.path, asked))
-        if self.path == "/gone":
-            self.send_error(404)
-            return
-        start = int(asked.removeprefix("bytes=").rstrip("-")) if asked and self.path != "/plain" else 0
-        if start >= len(CONTENT):
-            self.send_error(416)
-            return
-        self.send_response(206 if start else 200)
-        self.send_header("Content-Length", str(len(CONTENT) - start))
-        self.end_headers()
-        self.wfile.write(CONTENT[start : len(CONTENT) // 2 if self.path == "/cut" and not start else None])
-
-    def log_message(self, *arguments):
-        pass
+SHA256 = f"sha256:{hashlib.sha256(CONTENT).hexdigest()}"
 
 
 @pytest.fixture
 def server():
-    Handler.requests.clear()
-    running = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=running.serve_forever, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{running.server_port}"
-    running.shutdown()
-    running.server_close()
+    with loopback.serve() as served:
+        served.update(dict.fromkeys(("/file", "/cut", "/plain"), CONTENT))
+        served.cut.add("/cut")
+        served.without_ranges.add("/plain")
+        yield served
 
 
 def test_a_file_is_fetched_once_and_verified(server, tmp_path):
-    target = fetch(f"{server}/file", tmp_path / "new" / "a.bin", SHA256)
+    target = fetch(f"{server.url}/file", tmp_path / "new" / "a.bin", SHA256)
     assert target.read_bytes() == CONTENT
-    fetch(f"{server}/file", target, SHA256)
-    assert len(Handler.requests) == 1 and list(target.parent.iterdir()) == [target]
+    fetch(f"{server.url}/file", target, SHA256)
+    assert len(server.requests) == 1 and list(target.parent.iterdir()) == [target]
 
 
 def test_a_download_cut_at_half_goes_on_where_it_stopped(server, tmp_path):
     target = tmp_path / "a.bin"
     with pytest.raises(InputError, match="cannot download .*repeat to go on, or place the file yourself"):
-        fetch(f"{server}/cut", target, SHA256)
+        fetch(f"{server.url}/cut", target, SHA256)
     half = len(CONTENT) // 2
     assert not target.exists() and (tmp_path / "a.bin.part").stat().st_size <= half
     have = (tmp_path / "a.bin.part").stat().st_size
-    fetch(f"{server}/cut", target, SHA256)
-    assert target.read_bytes() == CONTENT and Handler.requests[-1] == ("/cut", f"bytes={have}-" if have else None)
+    fetch(f"{server.url}/cut", target, SHA256)
+    assert target.read_bytes() == CONTENT and server.requests[-1] == ("/cut", f"bytes={have}-" if have else None)
     assert list(tmp_path.iterdir()) == [target]
 
 
 def test_a_server_without_ranges_sends_all_of_it_again(server, tmp_path):
     (tmp_path / "a.bin.part").write_bytes(CONTENT[:1000])
-    assert fetch(f"{server}/plain", tmp_path / "a.bin", SHA256).read_bytes() == CONTENT
+    assert fetch(f"{server.url}/plain", tmp_path / "a.bin", SHA256).read_bytes() == CONTENT
 
 
 def test_a_part_longer_than_the_file_is_dropped(server, tmp_path):
     (tmp_path / "a.bin.part").write_bytes(CONTENT + b"more")
-    assert fetch(f"{server}/file", tmp_path / "a.bin", SHA256).read_bytes() == CONTENT
+    assert fetch(f"{server.url}/file", tmp_path / "a.bin", SHA256).read_bytes() == CONTENT
 
 
 def test_another_digest_is_refused_and_nothing_is_kept(server, tmp_path):
     with pytest.raises(InputError, match="is not the expected file"):
-        fetch(f"{server}/file", tmp_path / "a.bin", "0" * 64)
+        fetch(f"{server.url}/file", tmp_path / "a.bin", "sha256:" + "0" * 64)
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "a.bin").write_bytes(b"mine")
     with pytest.raises(InputError, match="move it away"):
-        fetch(f"{server}/file", tmp_path / "a.bin", SHA256)
+        fetch(f"{server.url}/file", tmp_path / "a.bin", SHA256)
     assert (tmp_path / "a.bin").read_bytes() == b"mine"
 
 
 def test_a_missing_file_or_server_says_where_to_place_it(server, tmp_path):
-    for url in (f"{server}/gone", "http://127.0.0.1:9/file"):
+    for url in (f"{server.url}/gone", "http://127.0.0.1:9/file"):
         with pytest.raises(InputError, match=f"place the file yourself as {tmp_path / 'a.bin'}"):
             fetch(url, tmp_path / "a.bin", SHA256)
 
@@ -105,7 +78,7 @@ def archive(path, members: dict[str, bytes]):
 
 
 def test_an_archive_is_unpacked_whole(tmp_path):
-    unpack_tar(archive(tmp_path / "a.tar.gz", {"data/x": b"1", "data/sub/y": b"2"}), "data", tmp_path)
+    unpack(archive(tmp_path / "a.tar.gz", {"data/x": b"1", "data/sub/y": b"2"}), "data", tmp_path)
     assert (tmp_path / "data" / "sub" / "y").read_bytes() == b"2"
     assert {path.name for path in tmp_path.iterdir()} == {"a.tar.gz", "data"}
 
@@ -123,11 +96,11 @@ def test_members_outside_the_folder_are_refused(tmp_path, members, message):
     root.mkdir()
     path = archive(tmp_path / "a.tar.gz", members)
     if message is None:  # a leading slash is taken off: the member lands in the temporary folder and is thrown away with it
-        unpack_tar(path, "data", root)
+        unpack(path, "data", root)
         assert {p.name for p in root.iterdir()} == {"data"}
     else:
         with pytest.raises(InputError, match=message):
-            unpack_tar(path, "data", root)
+            unpack(path, "data", root)
         assert list(root.iterdir()) == []
     assert not (tmp_path / "evil").exists()
 
@@ -136,9 +109,9 @@ def test_a_truncated_archive_and_an_occupied_place_are_refused(tmp_path):
     path = archive(tmp_path / "a.tar.gz", {"data/x": CONTENT})
     (tmp_path / "data").mkdir()
     with pytest.raises(InputError, match="nothing of yours is deleted"):
-        unpack_tar(path, "data", tmp_path)
+        unpack(path, "data", tmp_path)
     (tmp_path / "data").rmdir()
     path.write_bytes(path.read_bytes()[:3000])
     with pytest.raises(InputError, match="is damaged"):
-        unpack_tar(path, "data", tmp_path)
+        unpack(path, "data", tmp_path)
     assert list(tmp_path.iterdir()) == [path]
