@@ -33,6 +33,7 @@ Weights = Annotated[str | None, Optional(help="local .safetensors or .pth file w
 ImageSize = Annotated[int | None, Optional(help="pixels; default: the checkpoint's own")]
 Limit = Annotated[int | None, Optional(min=1, help="a trial: at most N training images in all, evenly over classes")]
 Validation = Annotated[float | None, Optional(help="hold out this fraction of the training images and evaluate on it, not on the test set")]
+Preset = Annotated[str | None, Optional(help="settings of a published paper, such as nsp2-paper, or none (default: the method's own paper's)")]
 Set = Annotated[list[str] | None, Optional("--set", help="KEY=VALUE for every method that has it; also augment, crop_scale, precision; repeatable")]
 Config = Annotated[Path | None, Optional(help="YAML file with the options above and set: {KEY: VALUE}; the command line wins")]
 Device = Annotated[str, Optional(help="auto, cpu, cuda or cuda:N")]
@@ -43,15 +44,10 @@ Accuracy = Annotated[Literal["task_mean", "sample"], Optional(help="definition o
 Forgetting = Annotated[Literal["chaudhry", "max_including_last", "diagonal"], Optional(help="definition of forgetting")]
 
 
-def _request(methods, dataset, splits, seeds, order, init_seed, data_seed, backbone, weights, image_size, limit, validation, settings, config):
+def _request(config: Path | None, settings: list[str] | None, **given):
     from cl_bench.plan import parse_settings, request_from
 
-    given = {
-        "methods": methods, "dataset": dataset, "splits": splits, "seeds": seeds, "order": order, "init_seed": init_seed,
-        "data_seed": data_seed, "backbone": backbone, "weights": weights, "image_size": image_size, "limit": limit, "validation": validation,
-        "set": parse_settings(settings or []),
-    }  # fmt: skip
-    return request_from(given, config)
+    return request_from({**given, "set": parse_settings(settings or [])}, config)
 
 
 def _write_report(records, out, accuracy, forgetting) -> None:
@@ -67,7 +63,7 @@ def _write_report(records, out, accuracy, forgetting) -> None:
 def run(
     methods: Methods = None, dataset: Dataset = None, splits: Splits = None, seeds: Seeds = None, order: Order = None,
     init_seed: InitSeed = None, data_seed: DataSeed = None, backbone: BackboneName = None, weights: Weights = None, image_size: ImageSize = None,
-    limit: Limit = None, validation: Validation = None, settings: Set = None, config: Config = None, device: Device = "auto",
+    limit: Limit = None, validation: Validation = None, preset: Preset = None, settings: Set = None, config: Config = None, device: Device = "auto",
     jobs: Jobs = None, results: Results = Path("results"), out: Out = Path("reports"), accuracy: Accuracy = "task_mean",
     forgetting: Forgetting = "chaudhry",
 ) -> None:  # fmt: skip
@@ -80,7 +76,23 @@ def run(
 
     console = Console(stderr=True)
     plan = make_plan(
-        _request(methods, dataset, splits, seeds, order, init_seed, data_seed, backbone, weights, image_size, limit, validation, settings, config)
+        _request(
+            config,
+            settings,
+            methods=methods,
+            dataset=dataset,
+            splits=splits,
+            seeds=seeds,
+            order=order,
+            init_seed=init_seed,
+            data_seed=data_seed,
+            backbone=backbone,
+            weights=weights,
+            image_size=image_size,
+            limit=limit,
+            validation=validation,
+            preset=preset,
+        )  # fmt: skip
     )
     for warning in plan.warnings:
         typer.echo(f"warning: {warning}", err=True)
@@ -120,7 +132,7 @@ def run_one(
 def check(
     methods: Methods = None, dataset: Dataset = None, splits: Splits = None, seeds: Seeds = None, order: Order = None,
     init_seed: InitSeed = None, data_seed: DataSeed = None, backbone: BackboneName = None, weights: Weights = None, image_size: ImageSize = None,
-    limit: Limit = None, validation: Validation = None, settings: Set = None, config: Config = None, device: Device = "auto",
+    limit: Limit = None, validation: Validation = None, preset: Preset = None, settings: Set = None, config: Config = None, device: Device = "auto",
     results: Results = Path("results"),
 ) -> None:  # fmt: skip
     """Say what `run` with the same options would do, and what is wrong with it, without training."""
@@ -129,7 +141,23 @@ def check(
     from cl_bench.record import Store
 
     plan = make_plan(
-        _request(methods, dataset, splits, seeds, order, init_seed, data_seed, backbone, weights, image_size, limit, validation, settings, config)
+        _request(
+            config,
+            settings,
+            methods=methods,
+            dataset=dataset,
+            splits=splits,
+            seeds=seeds,
+            order=order,
+            init_seed=init_seed,
+            data_seed=data_seed,
+            backbone=backbone,
+            weights=weights,
+            image_size=image_size,
+            limit=limit,
+            validation=validation,
+            preset=preset,
+        )  # fmt: skip
     )
     places = orchestrator.devices(device)
     typer.echo("\n".join(inspect.plan_lines(plan, Store(results), places)))
@@ -186,13 +214,14 @@ def list_things(
 def info(
     benchmark: Annotated[str | None, typer.Argument(help="such as glyphs/10")] = None,
     method: Annotated[str | None, typer.Argument(help="such as vpt-nsp2")] = None,
+    preset: Preset = None,
 ) -> None:
     """Print versions and folders or, for a benchmark and a method, every setting with where it comes from."""
     from cl_bench import inspect
 
     if (benchmark is None) != (method is None):
         raise InputError("info takes a benchmark and a method, such as `cl-bench info glyphs/10 vpt-nsp2`, or neither")
-    typer.echo("\n".join(inspect.system_lines() if benchmark is None else inspect.setting_lines(benchmark, method)))
+    typer.echo("\n".join(inspect.system_lines() if benchmark is None else inspect.setting_lines(benchmark, method, preset)))
 
 
 def main(arguments: list[str] | None = None) -> None:

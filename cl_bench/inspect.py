@@ -10,6 +10,7 @@ import cl_bench
 from cl_bench import registry
 from cl_bench.config import Transform, canonical_json
 from cl_bench.errors import InputError
+from cl_bench.presets import Setting, load, settings_for
 from cl_bench.record import DamagedRecord, RunRecord, RunSpec, Store
 from cl_bench.source import ImageSet
 
@@ -71,26 +72,27 @@ def system_lines() -> list[str]:
     return [f"{key:<12} {value}" for key, value in facts.items()]
 
 
-def setting_lines(benchmark: str, method: str) -> list[str]:
-    """Every option of the method on the benchmark, with the layer its value comes from."""
+def setting_lines(benchmark: str, method: str, preset: str | None) -> list[str]:
+    """Every setting of the method on the benchmark with where its value comes from; what that source leaves open is marked with an o."""
     dataset, _, splits = benchmark.rpartition("/")
     if not dataset or not splits.isdigit():
         raise InputError(f"{benchmark!r} is not a benchmark; expected DATASET/SPLITS, such as glyphs/10")
     from cl_bench.plan import format_option
 
-    source, kind = registry.source_class(dataset.partition(":")[0]), registry.method_class(method)
-    layers = {f"{source.name} preset": source.PRESET, f"{benchmark} preset": kind.PRESETS.get(benchmark, {})}
-    lines = []
-    for key, field in kind.Config.model_fields.items():
-        value, origin = field.default, "default"
-        for name, layer in layers.items():
-            if key in layer:
-                value, origin = layer[key], name
-        lines.append(f"{key:<20} {format_option(value):<12} {origin}")
-    for key, field in Transform.model_fields.items():
-        origin = f"{source.name} preset" if key in source.TRANSFORM else "default"
-        lines.append(f"{key:<20} {format_option(source.TRANSFORM.get(key, field.default)):<12} {origin}")
-    return [*lines, f"{'precision':<20} {RunSpec.model_fields['precision'].default:<12} default"]
+    source, plugin = registry.source_class(dataset.partition(":")[0]), registry.find("methods", method)
+    kind = plugin.load().METHOD
+    published = settings_for(preset, kind.PRESET, plugin.name, f"{source.name}/{splits}")
+    known = {**kind.Config.model_fields, **Transform.model_fields}
+    found = {key: Setting(field.default, "default") for key, field in known.items()}
+    found["precision"] = Setting(RunSpec.model_fields["precision"].default, "default")
+    for origin, layer in ((f"data set {source.name}", {**source.PRESET, **source.TRANSFORM}), (f"method {plugin.name}", kind.TRANSFORM)):
+        found.update({key: Setting(value, origin) for key, value in layer.items() if key in known})
+    found.update({key: setting for key, setting in published.items() if key in known or key == "backbone"})
+    lines = [load(preset or kind.PRESET).title] if published else []
+    for key, setting in found.items():
+        remark = f" (open: {setting.open})" if setting.open else ""
+        lines.append(f"{'o' if setting.open else ' '} {key:<20} {format_option(setting.value):<12} {setting.source}{remark}")
+    return lines
 
 
 def plan_lines(plan, store: Store, places: list[str]) -> list[str]:

@@ -15,7 +15,7 @@ class Method(nn.Module, ABC):
     """A method plugin: a file in `methods/` that sets `METHOD` to a subclass of this."""
 
     Config: ClassVar[type[Strict]]
-    PRESETS: ClassVar[dict[str, dict]] = {}  # per benchmark, such as "cifar100/10"
+    PRESET: ClassVar[str | None] = None  # settings of the method's paper, used on the benchmarks they cover: a file in methods/presets/
     TRANSFORM: ClassVar[dict] = {}  # `Transform` values of its own where they differ from the data set's
     version: ClassVar[int] = 1  # raise it when results change: it is part of the run id
     display: ClassVar[str]  # name in tables

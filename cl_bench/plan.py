@@ -12,16 +12,22 @@ from pydantic import Field
 
 from cl_bench import backbone as backbones
 from cl_bench import registry
-from cl_bench.config import BackboneSpec, Strict, Transform, build_config, parse_scalar, unknown
+from cl_bench.config import BackboneSpec, Strict, Transform, build_config, canonical_json, parse_scalar, unknown
 from cl_bench.errors import InputError
 from cl_bench.method import Method
 from cl_bench.order import cut, resolve
+from cl_bench.presets import settings_for
 from cl_bench.record import RunSpec
 from cl_bench.source import Source
 from cl_bench.stream import StreamInfo, require_image_per_class
 
 FIRST_SEED = 2024  # the published code runs seeds 2024, 2025, 2026
 RUN_SETTINGS = ("precision",)
+# (mean, std) of inputs that older papers fed to checkpoints whatever these were trained with
+NORMALISATIONS = {
+    "unit01": ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0)),
+    "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+}
 
 
 class Request(Strict):
@@ -39,6 +45,7 @@ class Request(Strict):
     image_size: int | None = Field(None, ge=1)
     limit: int | None = Field(None, ge=1)
     validation: float | None = Field(None, gt=0, lt=1)
+    preset: str | None = None
     set: dict[str, Any] = {}
 
 
@@ -144,12 +151,11 @@ def make_plan(request: Request) -> Plan:
     """Every run of methods x grid x splits x seeds. Raises InputError for the first thing that cannot run."""
     selections = [(registry.find("methods", name), options) for name, options in parse_methods(request.methods)]
     dataset, source = open_source(request.dataset)
-    backbone = _backbone(request, source)
-    trunk, manifest = backbones.load(backbone), source.manifest_digest()
+    manifest = source.manifest_digest()
     if request.limit is not None:
         require_image_per_class(request.limit, len(source.class_names))
     shared, per_method, precision = _sort_settings(request.set, [plugin.load().METHOD for plugin, _ in selections])
-    specs, warnings = [], []
+    specs, warnings, trunks = [], [], {}
     for splits, seed in itertools.product(parse_splits(request.splits), parse_seeds(request.seeds)):
         order, order_seed, classes = resolve(request.order, seed, source.class_names)
         tasks = cut(classes, splits)
@@ -160,7 +166,14 @@ def make_plan(request: Request) -> Plan:
                     f"{plugin.name} compares the classes of the current task only: with one class a task (--splits {splits}) its loss is always 0 "
                     "and nothing is learned; choose fewer splits or a method with a loss over all classes"
                 )
-            preset = {**_known(source.PRESET, kind), **kind.PRESETS.get(f"{dataset}/{splits}", {})}
+            published = settings_for(request.preset, kind.PRESET, plugin.name, f"{dataset}/{splits}")
+            published = {key: setting.value for key, setting in published.items()}
+            transform = build_config(Transform, [source.TRANSFORM, kind.TRANSFORM, _transform_of(published), shared], "the run")
+            backbone = _backbone(request, source, published.get("backbone"), transform)
+            if canonical_json(backbone.model_dump()) not in trunks:
+                trunks[canonical_json(backbone.model_dump())] = backbones.load(backbone)
+            trunk = trunks[canonical_json(backbone.model_dump())]
+            preset = {**_known(source.PRESET, kind), **_known(published, kind)}
             config = build_config(kind.Config, [preset, _known(per_method, kind), chosen], plugin.name)
             spec = RunSpec(
                 method=plugin.name,
@@ -178,7 +191,7 @@ def make_plan(request: Request) -> Plan:
                 backbone=backbone,
                 weights_sha256=trunk.weights_sha256,
                 text_sha256=None if trunk.text is None else source.text_digest(),
-                transform=build_config(Transform, [source.TRANSFORM, kind.TRANSFORM, shared], "the run"),
+                transform=transform,
                 precision=precision,
                 limit=request.limit,
                 validation=request.validation,
@@ -194,11 +207,17 @@ def make_plan(request: Request) -> Plan:
     return Plan(list(unique.values()), warnings)
 
 
-def _backbone(request: Request, source: Source) -> BackboneSpec:
-    name = request.backbone or source.default_backbone()
+def _backbone(request: Request, source: Source, published: str | None, transform: Transform) -> BackboneSpec:
+    name = request.backbone or published or source.default_backbone()
     if name is None:
         raise InputError(f"data set {source.name!r} has no backbone of its own; name one with --backbone (`cl-bench ls backbones`)")
-    return backbones.resolve(name, request.image_size, request.weights, registry.named_backbones())
+    spec = backbones.resolve(name, request.image_size, request.weights, registry.named_backbones())
+    mean, std = NORMALISATIONS.get(transform.normalisation, (spec.mean, spec.std))
+    return spec.model_copy(update={"mean": mean, "std": std})
+
+
+def _transform_of(settings: dict) -> dict:
+    return {key: value for key, value in settings.items() if key in Transform.model_fields}
 
 
 def _sort_settings(settings: dict, kinds: list[type[Method]]) -> tuple[dict, dict, str]:
@@ -210,8 +229,7 @@ def _sort_settings(settings: dict, kinds: list[type[Method]]) -> tuple[dict, dic
     precision = settings.get("precision", "fp32")
     if precision not in ("fp32", "bf16"):
         raise InputError(f"precision={precision!r}: expected fp32 or bf16")
-    augmentation = {key: value for key, value in settings.items() if key in Transform.model_fields}
-    return augmentation, {key: value for key, value in settings.items() if key in options}, precision
+    return _transform_of(settings), {key: value for key, value in settings.items() if key in options}, precision
 
 
 def _known(settings: dict, kind: type[Method]) -> dict:

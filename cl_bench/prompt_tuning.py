@@ -41,6 +41,7 @@ class PromptTuning(GradientMethod):
     """Sequential prompt tuning; subclasses change what happens to the prompts' gradient or update."""
 
     Config = PromptTuningConfig
+    PRESET = "nsp2-paper"
     current_task_loss = True
     statistics_batch = 100
 

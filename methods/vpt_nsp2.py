@@ -19,7 +19,6 @@ class VPTNSP2(NullSpaceUpdates, PromptTuning):
     """Prompt tuning whose prompt updates are P <- P + B2 U B1 from the second task on."""
 
     Config = NSP2Config
-    PRESETS = {"cifar100/20": {"temperature": 25.0, "eta": 0.95}}  # NSP2 paper, appendix B
     display = "VPT-NSP²"
 
 

@@ -47,7 +47,6 @@ class VPTPGP(PromptTuning):
     """Prompt tuning whose prompt gradients lose their component inside the old tasks' subspace from the second task on."""
 
     Config = PGPConfig
-    PRESETS = {"cifar100/20": {"temperature": 25.0}}  # NSP2 paper, appendix B
     display = "VPT-PGP"
 
     def __init__(self, config: PGPConfig, backbone: Backbone, stream: StreamInfo):

@@ -14,7 +14,6 @@ SUMMARY = "sequential prompt tuning, the baseline"
 class VPTSeq(PromptTuning):
     """Nothing but the common body."""
 
-    PRESETS = {"cifar100/20": {"temperature": 25.0}}  # NSP2 paper, appendix B
     display = "VPT-Seq"
 
 

@@ -149,12 +149,3 @@ def test_augmenting_leaves_the_global_random_numbers_alone():
     torch.manual_seed(0)
     built.augmented(images, 0, np.arange(2))
     assert torch.equal(torch.rand(1), expected)
-
-
-def test_the_papers_settings_are_the_defaults_and_presets(archive):
-    cifar100.prepare(archive.parent, lambda line: None)
-    for method, splits, temperature, eta in (("vpt-nsp2", 10, 28.0, 0.97), ("vpt-nsp2", 20, 25.0, 0.95), ("vpt-seq", 20, 25.0, None)):
-        kind = registry.method_class(method)
-        config = kind.Config(**kind.PRESETS.get(f"cifar100/{splits}", {}))
-        assert (config.temperature, getattr(config, "eta", None)) == (temperature, eta)
-        assert (config.passes, config.batch, config.learning_rate, config.weight_decay, config.prompts) == (100, 256, 0.01, 5e-5, 4)

@@ -142,7 +142,7 @@ def test_lists_name_what_there_is(capsys, here):
     assert "torch" in call(capsys, "info")[1]
     settings = call(capsys, "info", "glyphs/10", "nsp2")[1]
     assert any(line.split() == ["eta", "0.97", "default"] for line in settings.splitlines())
-    assert any(line.startswith("passes") and "glyphs preset" in line for line in settings.splitlines())
+    assert any(line.split()[:1] == ["passes"] and "data set glyphs" in line for line in settings.splitlines())
 
 
 HELP = """

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import toys
 
+from cl_bench import presets
 from cl_bench.errors import InputError
 from cl_bench.plan import Request, make_plan, parse_methods, parse_seeds, parse_settings, request_from
 from cl_bench.record import RunSpec
@@ -73,10 +74,18 @@ def test_precedence_is_default_then_preset_then_file_then_command_line(base, tmp
     from cl_bench import registry
 
     kind = registry.method_class("vpt-nsp2")
-    monkeypatch.setattr(kind, "PRESETS", {"folder/2": {"eta": 0.5, "passes": 7}})
+    published = tmp_path / "mine.toml"
+    published.write_text(
+        'title = "x"\nbenchmarks = ["folder/2"]\n[[rule]]\nmethods = "vpt-*"\nvalues = { eta = 0.5, passes = 7, crop_scale = 0.3 }\nsource = "y"\n'
+    )
+    monkeypatch.setattr(presets, "names", lambda: {"mine": published})
+    monkeypatch.setattr(kind, "PRESET", "mine")
     file = tmp_path / "x.yaml"
     file.write_text("methods: [nsp2]\nset: {passes: 8, batch: 9}\nseeds: 2\n")
-    assert plan(base, methods="nsp2").specs[0].options["eta"] == 0.5
+    found = plan(base, methods="nsp2").specs[0]
+    assert (found.options["eta"], found.transform.crop_scale, found.label) == (0.5, 0.3, "vpt-nsp2")
+    assert plan(base, methods="nsp2", preset="none").specs[0].options["eta"] == 0.97
+    assert plan(base, methods="seq", preset="mine").specs[0].options["passes"] == 7
     request = request_from({**base, "set": {"batch": 10}}, file)
     spec = make_plan(request).specs[0]
     assert (spec.options["eta"], spec.options["passes"], spec.options["batch"], spec.options["temperature"]) == (0.5, 8, 10, 28.0)

@@ -1,0 +1,68 @@
+"""Settings of published experiments: files in `methods/presets/` that give each value with where it stands."""
+
+import tomllib
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import cl_bench
+from cl_bench.config import unknown
+from cl_bench.errors import InputError
+
+NONE = "none"  # the name that turns a method's own preset off
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A value, where it stands, and what its source leaves open about it ("" where nothing)."""
+
+    value: Any
+    source: str
+    open: str = ""
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A named set of rules for the benchmarks it covers."""
+
+    name: str
+    title: str
+    benchmarks: tuple[str, ...]
+    rules: tuple[dict, ...]
+
+    def settings(self, method: str, benchmark: str) -> dict[str, Setting]:
+        """Option -> value for a method on a benchmark such as "cifar100/10"; later rules win."""
+        found = {}
+        for rule in self.rules:
+            if fnmatchcase(method, rule["methods"]) and any(fnmatchcase(benchmark, pattern) for pattern in rule.get("benchmarks", ["*"])):
+                found.update({key: Setting(value, rule["source"], rule.get("open", "")) for key, value in rule["values"].items()})
+        return found
+
+
+def names() -> dict[str, Path]:
+    """Every preset's file by its name."""
+    return {path.stem: path for folder in cl_bench.__path__ for path in sorted((Path(folder) / "methods" / "presets").glob("*.toml"))}
+
+
+def load(name: str) -> Preset:
+    """The preset of this name. Raises InputError with the nearest one."""
+    known = names()
+    if name not in known:
+        raise unknown("preset", name, [*known, NONE])
+    values = tomllib.loads(known[name].read_text())
+    return Preset(name, values["title"], tuple(values["benchmarks"]), tuple(values["rule"]))
+
+
+def settings_for(requested: str | None, own: str | None, method: str, benchmark: str) -> dict[str, Setting]:
+    """The settings of the requested preset or, where none is requested, of the method's own if it covers the benchmark.
+
+    Raises InputError when a requested preset says nothing about the method on this benchmark.
+    """
+    if requested == NONE:
+        return {}
+    preset = load(requested) if requested else load(own) if own else None
+    found = preset.settings(method, benchmark) if preset and benchmark in preset.benchmarks else {}
+    if requested and not found:
+        raise InputError(f"preset {requested} has no settings for {method} on {benchmark}; its benchmarks are {', '.join(preset.benchmarks)}")
+    return found
