@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from cl_bench import options as opt
 from cl_bench.errors import InputError, RunFailed
 
 app = typer.Typer(
@@ -21,34 +22,6 @@ STOPPED = 130  # what shells report for a command stopped with Ctrl-C; some vers
 UsageError = typer.BadParameter.__base__
 Optional = typer.Option
 
-Methods = Annotated[str | None, Optional(help='such as "nsp2,pgp" or "nsp2[b1=on,b2=off,eta=0.9|1]"; a | list is a grid')]
-Dataset = Annotated[str | None, Optional(help="glyphs (default), folder:PATH, ...; see `cl-bench ls datasets`")]
-Splits = Annotated[str | None, Optional(help="number of tasks, or several: 10,20 (default 10)")]
-Seeds = Annotated[str | None, Optional(help="how many (3: 2024 to 2026), or which, with a comma: 2024,2031 (default 1)")]
-Order = Annotated[str | None, Optional(help="class order of every run: a seed, nsp2:SEED, natural, or a file (default: the run's seed)")]
-InitSeed = Annotated[int | None, Optional(help="initialisation of every run, instead of the run's seed")]
-DataSeed = Annotated[int | None, Optional(help="shuffling and augmentation of every run, instead of the run's seed")]
-BackboneName = Annotated[str | None, Optional("--backbone", help="full timm tag, or timm name with --weights (default: the data set's own)")]
-Weights = Annotated[str | None, Optional(help="local .safetensors or .pth file with timm's parameter names")]
-ImageSize = Annotated[int | None, Optional(help="pixels; default: the checkpoint's own")]
-Limit = Annotated[int | None, Optional(min=1, help="a trial: at most N training images in all, evenly over classes")]
-Validation = Annotated[float | None, Optional(help="hold out this fraction of the training images and evaluate on it, not on the test set")]
-Preset = Annotated[str | None, Optional(help="settings of a published paper, such as nsp2-paper, or none (default: the method's own paper's)")]
-Set = Annotated[list[str] | None, Optional("--set", help="KEY=VALUE for every method that has it; also augment, crop_scale, precision; repeatable")]
-Config = Annotated[Path | None, Optional(help="YAML file with the options above and set: {KEY: VALUE}; the command line wins")]
-Device = Annotated[str, Optional(help="auto, cpu, cuda or cuda:N")]
-Jobs = Annotated[int | None, Optional(min=1, help="runs at a time (default: one per core or GPU)")]
-Results = Annotated[Path, Optional(help="folder of run records")]
-Out = Annotated[Path, Optional(help="folder for tables and plots")]
-Accuracy = Annotated[Literal["task_mean", "sample"], Optional(help="definition of average accuracy")]
-Forgetting = Annotated[Literal["chaudhry", "max_including_last", "diagonal"], Optional(help="definition of forgetting")]
-
-
-def _request(config: Path | None, settings: list[str] | None, **given):
-    from cl_bench.plan import parse_settings, request_from
-
-    return request_from({**given, "set": parse_settings(settings or [])}, config)
-
 
 def _write_report(records, out, accuracy, forgetting) -> None:
     from cl_bench.report.select import Conventions
@@ -59,13 +32,21 @@ def _write_report(records, out, accuracy, forgetting) -> None:
     typer.echo("written: " + ", ".join(map(str, paths)))
 
 
+def _name_failures(outcomes) -> None:
+    from cl_bench import orchestrator
+
+    failed = [outcome for outcome in outcomes if outcome.failure]
+    for outcome in failed:
+        typer.echo(f"failed: {orchestrator.name(outcome.spec)}: {outcome.failure}", err=True)
+    if failed:
+        raise RunFailed(f"{len(failed)} of {len(outcomes)} runs failed; the same command continues them from their last finished task")
+
+
 @app.command()
+@opt.takes_request
 def run(
-    methods: Methods = None, dataset: Dataset = None, splits: Splits = None, seeds: Seeds = None, order: Order = None,
-    init_seed: InitSeed = None, data_seed: DataSeed = None, backbone: BackboneName = None, weights: Weights = None, image_size: ImageSize = None,
-    limit: Limit = None, validation: Validation = None, preset: Preset = None, settings: Set = None, config: Config = None, device: Device = "auto",
-    jobs: Jobs = None, results: Results = Path("results"), out: Out = Path("reports"), accuracy: Accuracy = "task_mean",
-    forgetting: Forgetting = "chaudhry",
+    request, device: opt.Device = "auto", jobs: opt.Jobs = None, results: opt.Results = Path("results"), out: opt.Out = Path("reports"),
+    accuracy: opt.Accuracy = "task_mean", forgetting: opt.Forgetting = "chaudhry",
 ) -> None:  # fmt: skip
     """Train methods on a class-incremental stream and print the table. Repeating the command continues what was interrupted."""
     from rich.console import Console
@@ -75,25 +56,7 @@ def run(
     from cl_bench.record import Store
 
     console = Console(stderr=True)
-    plan = make_plan(
-        _request(
-            config,
-            settings,
-            methods=methods,
-            dataset=dataset,
-            splits=splits,
-            seeds=seeds,
-            order=order,
-            init_seed=init_seed,
-            data_seed=data_seed,
-            backbone=backbone,
-            weights=weights,
-            image_size=image_size,
-            limit=limit,
-            validation=validation,
-            preset=preset,
-        )  # fmt: skip
-    )
+    plan = make_plan(request)
     for warning in plan.warnings:
         typer.echo(f"warning: {warning}", err=True)
     outcomes = orchestrator.execute(plan.specs, Store(results), device, jobs, console)
@@ -102,19 +65,52 @@ def run(
     records = [outcome.record for outcome in outcomes if outcome.record]
     if records:
         _write_report(records, out, accuracy, forgetting)
-    failed = [outcome for outcome in outcomes if outcome.failure]
-    for outcome in failed:
-        typer.echo(f"failed: {orchestrator.name(outcome.spec)}: {outcome.failure}", err=True)
-    if failed:
-        raise RunFailed(f"{len(failed)} of {len(outcomes)} runs failed; the same command continues them from their last finished task")
+    _name_failures(outcomes)
+
+
+@app.command()
+@opt.takes_request
+def tune(
+    request,
+    grid: Annotated[Path, Optional(help="YAML file that maps options to values to try, such as eta: [0.9, 0.97]")],
+    device: opt.Device = "auto",
+    jobs: opt.Jobs = None,
+    results: opt.Results = Path("results"),
+    out: Annotated[Path, Optional(help="file for the chosen values")] = Path("tuned.yaml"),
+    accuracy: opt.Accuracy = "task_mean",
+) -> None:
+    """Try a grid of settings on held-out training images (a quarter), print the table and write the best for `run --config`."""
+    from rich.console import Console
+
+    from cl_bench import orchestrator
+    from cl_bench import tune as search
+    from cl_bench.plan import make_plan
+    from cl_bench.record import Store, write_atomically
+    from cl_bench.report.select import Conventions
+
+    tried, conventions = search.read_grid(grid), Conventions(accuracy)
+    request = search.with_grid(request, tried)
+    plan = make_plan(request)
+    outcomes = orchestrator.execute(plan.specs, Store(results), device, jobs, Console(stderr=True))
+    _name_failures(outcomes)
+    found = search.points(plan.specs, [outcome.record for outcome in outcomes], tried)
+    chosen = search.choose(found, conventions)
+    typer.echo(f"**{plan.specs[0].benchmark_name()}**\n\n{search.table(found, chosen, tried, conventions)}\n")
+    for line in search.at_the_edge(chosen, tried):
+        typer.echo(f"warning: {line}", err=True)
+    try:
+        write_atomically(out, search.settings_file(request, plan.specs, chosen, tried, conventions).encode())
+    except OSError as error:
+        raise InputError(f"cannot write {out}: {error.strerror or error}; choose another file with --out") from error
+    typer.echo(f"written: {out}")
 
 
 @app.command("run-one")
 def run_one(
     spec: Annotated[Path, typer.Argument(help="spec.json of a run, as `cl-bench run` writes it")],
-    device: Device = "cpu",
+    device: opt.Device = "cpu",
     threads: Annotated[int, Optional(min=1, help="processor threads")] = 1,
-    results: Results = Path("results"),
+    results: opt.Results = Path("results"),
 ) -> None:
     """Run one specification in this process; `run` starts one of these per run."""
     from cl_bench import orchestrator, runner
@@ -129,43 +125,24 @@ def run_one(
 
 
 @app.command()
-def check(
-    methods: Methods = None, dataset: Dataset = None, splits: Splits = None, seeds: Seeds = None, order: Order = None,
-    init_seed: InitSeed = None, data_seed: DataSeed = None, backbone: BackboneName = None, weights: Weights = None, image_size: ImageSize = None,
-    limit: Limit = None, validation: Validation = None, preset: Preset = None, settings: Set = None, config: Config = None, device: Device = "auto",
-    results: Results = Path("results"),
-) -> None:  # fmt: skip
+@opt.takes_request
+def check(request, device: opt.Device = "auto", results: opt.Results = Path("results")) -> None:
     """Say what `run` with the same options would do, and what is wrong with it, without training."""
     from cl_bench import inspect, orchestrator
     from cl_bench.plan import make_plan
     from cl_bench.record import Store
 
-    plan = make_plan(
-        _request(
-            config,
-            settings,
-            methods=methods,
-            dataset=dataset,
-            splits=splits,
-            seeds=seeds,
-            order=order,
-            init_seed=init_seed,
-            data_seed=data_seed,
-            backbone=backbone,
-            weights=weights,
-            image_size=image_size,
-            limit=limit,
-            validation=validation,
-            preset=preset,
-        )  # fmt: skip
-    )
+    plan = make_plan(request)
     places = orchestrator.devices(device)
     typer.echo("\n".join(inspect.plan_lines(plan, Store(results), places)))
 
 
 @app.command()
 def report(
-    results: Results = Path("results"), out: Out = Path("reports"), accuracy: Accuracy = "task_mean", forgetting: Forgetting = "chaudhry"
+    results: opt.Results = Path("results"),
+    out: opt.Out = Path("reports"),
+    accuracy: opt.Accuracy = "task_mean",
+    forgetting: opt.Forgetting = "chaudhry",
 ) -> None:
     """Write tables and plots of every run in the results folder."""
     from cl_bench.record import RunRecord, Store
@@ -202,7 +179,7 @@ def prepare(
 @app.command("ls")
 def list_things(
     what: Annotated[Literal["methods", "datasets", "backbones", "runs"], typer.Argument(help="methods, datasets, backbones or runs")],
-    results: Results = Path("results"),
+    results: opt.Results = Path("results"),
 ) -> None:
     """List methods, data sets, backbones or the runs in the results folder."""
     from cl_bench import inspect
@@ -214,7 +191,7 @@ def list_things(
 def info(
     benchmark: Annotated[str | None, typer.Argument(help="such as glyphs/10")] = None,
     method: Annotated[str | None, typer.Argument(help="such as vpt-nsp2")] = None,
-    preset: Preset = None,
+    preset: opt.Preset = None,
 ) -> None:
     """Print versions and folders or, for a benchmark and a method, every setting with where it comes from."""
     from cl_bench import inspect

@@ -123,29 +123,39 @@ def _state(spec: RunSpec, store: Store) -> str:
 
 
 def _protocol(spec: RunSpec) -> tuple[list[str], list[str]]:
+    """What a benchmark is made of, and what is suspicious about it."""
     from cl_bench.runner import split_images
 
     source = registry.source_class(spec.dataset)(spec.dataset_argument)
     sides = split_images(source, spec)
-    train, test = sides.train_evaluated, sides.test
+    train, test, name = sides.train_evaluated, sides.test, spec.benchmark_name()
     counts = [[int(np.isin(side.labels, classes).sum()) for classes in spec.task_classes] for side in (train, test)]
     order = hashlib.sha256(canonical_json([c for classes in spec.task_classes for c in classes]).encode()).hexdigest()[:12]
     backbone, transform, batch = spec.backbone, spec.transform, spec.options.get("batch", 1)
     tasks = f"{len(source.class_names)} classes in {spec.num_tasks} tasks of {len(spec.task_classes[0])}"
-    lines = [f"{spec.benchmark_name()}: {tasks}, class order {order} ({spec.order_name()})"]
-    for name, found in zip(("training", "evaluation"), counts, strict=True):
+    lines = [f"{name}: {tasks}, class order {order} ({spec.order_name()})"]
+    for side, found in zip(("training", "evaluation"), counts, strict=True):
         spread = f"smallest {min(found)}, median {int(np.median(found))}, largest {max(found)}"
-        lines.append(f"  {name} images a task: {spread}; {sum(found)} in all")
+        lines.append(f"  {side} images a task: {spread}; {sum(found)} in all")
     lines.append(f"  backbone {backbone.name} ({spec.weights_sha256[:12]}), {backbone.image_size} px, mean {backbone.mean}, std {backbone.std}")
     crop = f", crop_scale={transform.crop_scale:g}" if transform.augment != "none" else ""
+    crop += f", crop_interpolation={transform.crop_interpolation}" if transform.augment.startswith("autoaugment") else ""
     lines.append(f"  training transform: augment={transform.augment}{crop}")
+    lines.append(f"  evaluation transform: resize={transform.resize}, interpolation={transform.interpolation}")
     warnings = []
-    if min(counts[0]) < batch:
-        warnings.append(f"{spec.benchmark_name()}: the smallest task has {min(counts[0])} training images, fewer than a batch of {batch}")
+    small = sum(count < batch for count in counts[0])
+    if small:
+        smallest = f"the smallest has {min(counts[0])}"
+        warnings.append(f"{name}: {small} of {spec.num_tasks} tasks have fewer training images than a batch of {batch}; {smallest}")
+    for side, labels in (("training", train.labels), ("evaluation", test.labels)):
+        absent = [source.class_names[c] for c in sorted({c for classes in spec.task_classes for c in classes} - set(labels.tolist()))]
+        if absent:
+            more = f" and {len(absent) - 3} more" if len(absent) > 3 else ""
+            warnings.append(f"{name}: {len(absent)} classes have no {side} image: {', '.join(absent[:3])}{more}")
     known = set(_pixel_digests(train))
     twins = sum(digest in known for digest in _pixel_digests(test))
     if twins:
-        warnings.append(f"{spec.benchmark_name()}: {twins} evaluation images are pixel for pixel training images too")
+        warnings.append(f"{name}: {twins} evaluation images are pixel for pixel training images too")
     return lines, warnings
 
 

@@ -1,0 +1,55 @@
+"""Options that several commands share."""
+
+import functools
+from collections.abc import Callable
+from inspect import Parameter, Signature, signature
+from pathlib import Path
+from typing import Annotated, Literal
+
+from typer import Option
+
+Methods = Annotated[str | None, Option(help='such as "nsp2,pgp" or "nsp2[b1=on,b2=off,eta=0.9|1]"; a | list is a grid')]
+Dataset = Annotated[str | None, Option(help="glyphs (default), folder:PATH, ...; see `cl-bench ls datasets`")]
+Splits = Annotated[str | None, Option(help="number of tasks, or several: 10,20 (default 10)")]
+Seeds = Annotated[str | None, Option(help="how many (3: 2024 to 2026), or which, with a comma: 2024,2031 (default 1)")]
+Order = Annotated[str | None, Option(help="class order of every run: a seed, nsp2:SEED, natural, or a file (default: the run's seed)")]
+InitSeed = Annotated[int | None, Option(help="initialisation of every run, instead of the run's seed")]
+DataSeed = Annotated[int | None, Option(help="shuffling and augmentation of every run, instead of the run's seed")]
+BackboneName = Annotated[str | None, Option("--backbone", help="full timm tag, or timm name with --weights (default: the data set's own)")]
+Weights = Annotated[str | None, Option(help="local .safetensors or .pth file with timm's parameter names")]
+ImageSize = Annotated[int | None, Option(help="pixels; default: the checkpoint's own")]
+Limit = Annotated[int | None, Option(min=1, help="a trial: at most N training images in all, evenly over classes")]
+Validation = Annotated[float | None, Option(help="hold out this fraction of the training images and evaluate on it, not on the test set")]
+Preset = Annotated[str | None, Option(help="settings of a published paper, such as nsp2-paper, or none (default: the method's own paper's)")]
+Set = Annotated[list[str] | None, Option("--set", help="KEY=VALUE for every method that has it; also augment, crop_scale, precision; repeatable")]
+Config = Annotated[Path | None, Option(help="YAML file with the options above and set: {KEY: VALUE}; the command line wins")]
+Device = Annotated[str, Option(help="auto, cpu, cuda or cuda:N")]
+Jobs = Annotated[int | None, Option(min=1, help="runs at a time (default: one per core or GPU)")]
+Results = Annotated[Path, Option(help="folder of run records")]
+Out = Annotated[Path, Option(help="folder for tables and plots")]
+Accuracy = Annotated[Literal["task_mean", "sample"], Option(help="definition of average accuracy")]
+Forgetting = Annotated[Literal["chaudhry", "max_including_last", "diagonal"], Option(help="definition of forgetting")]
+
+REQUEST = {
+    "methods": Methods, "dataset": Dataset, "splits": Splits, "seeds": Seeds, "order": Order, "init_seed": InitSeed, "data_seed": DataSeed,
+    "backbone": BackboneName, "weights": Weights, "image_size": ImageSize, "limit": Limit, "validation": Validation, "preset": Preset,
+    "settings": Set, "config": Config,
+}  # fmt: skip
+
+
+def takes_request(command: Callable) -> Callable:
+    """Give a command, in place of its parameter `request`, the options that say what to run."""
+    own = [parameter.replace(kind=Parameter.KEYWORD_ONLY) for name, parameter in signature(command).parameters.items() if name != "request"]
+    shared = [Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=kind) for name, kind in REQUEST.items()]
+
+    @functools.wraps(command)
+    def wrapped(**values):
+        from cl_bench.plan import parse_settings, request_from
+
+        given = {name: values.pop(name) for name in REQUEST}
+        config, settings = given.pop("config"), given.pop("settings")
+        return command(request_from({**given, "set": parse_settings(settings or [])}, config), **values)
+
+    wrapped.__signature__ = Signature([*shared, *own])
+    wrapped.__annotations__ = {parameter.name: parameter.annotation for parameter in [*shared, *own]}
+    return wrapped
