@@ -143,13 +143,18 @@ def evaluation_image(image: Image.Image, transform: Transform, image_size: int) 
     return pixels[top : top + image_size, left : left + image_size]
 
 
+def _own_folder(name: str) -> Path:
+    """Where split lists and notes are kept: apart from the images, whose root may be anywhere and read-only."""
+    return data_folder(".prepared") / name
+
+
 def _list_path(name: str, published: Published) -> Path:
-    return data_folder(name) / "lists" / published.url.rsplit("/", 1)[1]
+    return _own_folder(name) / published.url.rsplit("/", 1)[1]
 
 
 def _notes_path(name: str, root: Path) -> Path:
-    """What was found at a root when it was prepared; kept in the user's own folder, so that a root may be read-only."""
-    return data_folder(name) / f"prepared-{hashlib.sha256(str(root.resolve()).encode()).hexdigest()[:12]}.json"
+    """What was found at a root when it was prepared."""
+    return _own_folder(name) / f"files-{hashlib.sha256(str(root.resolve()).encode()).hexdigest()[:12]}.json"
 
 
 def prepare(source: type[ListedImages], root: Path | None, say: Callable[[str], None]) -> None:
@@ -177,7 +182,7 @@ def prepare(source: type[ListedImages], root: Path | None, say: Callable[[str], 
             if archive.digest:
                 fetch(archive.url, target, archive.digest)
             else:
-                fetch_recorded(archive.url, target, data_folder(source.name) / "archives.json")
+                fetch_recorded(archive.url, target, _own_folder(source.name) / "archives.json")
             unpack(target, archive.folder, root, members)
             say(f"{root / archive.folder} is unpacked; the archive {target} is no longer needed")
     files = dict(zip(wanted, in_threads(lambda relative: _fingerprint(base / relative), list(wanted), f"verifying {source.name}"), strict=True))

@@ -19,7 +19,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 import cl_bench
 from cl_bench.errors import InputError
 from cl_bench.record import DamagedRecord, RunRecord, RunSpec, Store
-from cl_bench.runner import write_spec
+from cl_bench.runner import decode, write_spec
 
 POLL_SECONDS = 0.3
 
@@ -65,6 +65,7 @@ def execute(specs: list[RunSpec], store: Store, device: str, jobs: int | None, c
     pending = [spec for spec in specs if spec.run_id() not in finished]
     if finished:
         console.print(f"{len(finished)} of {len(specs)} runs are finished already and are not trained again", highlight=False)
+    decode(pending)
     free: Queue[str] = Queue()
     for slot in range(slots):
         free.put(places[slot % len(places)])

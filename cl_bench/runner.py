@@ -18,6 +18,7 @@ from safetensors.torch import save as save_tensors
 
 from cl_bench import backbone as backbones
 from cl_bench import environment, registry, seeds
+from cl_bench.config import canonical_json
 from cl_bench.errors import InputError, RunFailed
 from cl_bench.method import Method
 from cl_bench.preprocess import Preprocess
@@ -79,6 +80,13 @@ def open_source(spec: RunSpec) -> Source:
             f"the class names or sentences of {spec.dataset!r} have changed since this run was planned; plan it again with `cl-bench run`"
         )
     return source
+
+
+def decode(specs: list[RunSpec]) -> None:
+    """Build every image cache that the runs will map, once and with progress, before they start."""
+    needed = {canonical_json([s.dataset, s.dataset_argument, s.transform.model_dump(), s.backbone.image_size]): s for s in specs}
+    for spec in needed.values():
+        split_images(open_source(spec), spec)
 
 
 def build_stream(spec: RunSpec, source: Source, device: torch.device) -> Stream:

@@ -245,7 +245,7 @@ def test_domainnet_unpacks_what_the_lists_name_and_remembers_the_archives(domain
     found = domainnet200.DomainNet200()
     assert found.class_names == ["bee", "The_Tower"] and found.text_names() == ["bee", "The Tower"]
     assert found.images("train").labels.tolist() == [0] * 4 + [1] * 4
-    recorded = json.loads((root / "archives.json").read_text())
+    recorded = json.loads((tmp_path / "data" / ".prepared" / "domainnet200" / "archives.json").read_text())
     assert recorded[domains.url + "/real.zip"] == {
         "size": len(domains["/real.zip"]),
         "sha256": hashlib.sha256(domains["/real.zip"]).hexdigest(),

@@ -222,3 +222,36 @@ def test_other_weights_images_or_method_versions_are_another_run_and_another_pla
 def test_a_specification_survives_json(base):
     spec = plan(base, methods="nsp2").specs[0]
     assert RunSpec.model_validate_json(spec.model_dump_json()) == spec
+
+
+def test_check_names_absent_classes_small_tasks_and_twins(base, tmp_path, monkeypatch):
+    from cl_bench.datasets.folder import Folder
+
+    from cl_bench import inspect
+    from cl_bench.record import Store
+    from cl_bench.source import ImageSet
+
+    original = Folder.evaluated
+
+    def evaluated(self, side, transform, image_size):
+        found = original(self, side, transform, image_size)
+        if side == "train":
+            return found
+        train = original(self, "train", transform, image_size)
+        images = np.concatenate([found.images[:3], train.images[:2]])  # test images of class 0, of which two are training images
+        return ImageSet(images, np.zeros(5, np.int64))
+
+    monkeypatch.setattr(Folder, "evaluated", evaluated)
+    lines = inspect.plan_lines(plan(base, methods="seq", set={"batch": 13}), Store(tmp_path), ["cpu"])
+    text = "\n".join(lines)
+    assert "2 of 2 tasks have fewer training images than a batch of 13; the smallest has 12" in text
+    assert "3 classes have no evaluation image: class_1, class_2, class_3" in text
+    assert "2 evaluation images are pixel for pixel training images too" in text
+    assert "evaluation transform: resize=squash, interpolation=bicubic" in text
+
+
+def test_legacy_normalisations_by_name_are_other_runs(base):
+    found = {name: plan(base, methods="seq", set={"normalisation": name}).specs[0] for name in ("checkpoint", "unit01", "imagenet")}
+    assert found["unit01"].backbone.mean == (0, 0, 0) and found["unit01"].backbone.std == (1, 1, 1)
+    assert found["imagenet"].backbone.mean == (0.485, 0.456, 0.406) and found["imagenet"].backbone.std == (0.229, 0.224, 0.225)
+    assert len({spec.run_id() for spec in found.values()}) == 3
