@@ -3,7 +3,7 @@
 An image's random numbers are seeded by (data seed, pass, image index) alone, so neither the batch nor the number of processes matters.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 from multiprocessing import get_context
@@ -34,17 +34,17 @@ def augmented(images: Sequence[np.ndarray], transform: Transform, size: int, see
     return out
 
 
-def augmented_in_processes(
+def augmenting(
     images: Sequence[np.ndarray], transform: Transform, size: int, key: tuple, indices: np.ndarray, processes: int
-) -> np.ndarray:
-    """As `augmented`, spread over processes; `key` and each image's index make its seed."""
+) -> Callable[[], np.ndarray]:
+    """Start `augmented` in processes; the function returned waits for the result. `key` and each image's index make its seed."""
     seeds = [derived_seed(*key, int(index)) for index in indices]
     if processes == 1:
-        return augmented(images, transform, size, seeds)
+        return lambda: augmented(images, transform, size, seeds)
     bounds = np.linspace(0, len(images), min(len(images), processes * 2) + 1).astype(int)
     parts = [slice(start, stop) for start, stop in zip(bounds, bounds[1:], strict=False)]
     jobs = [_pool(processes).submit(augmented, images[part], transform, size, seeds[part]) for part in parts]
-    return np.concatenate([job.result() for job in jobs])
+    return lambda: np.concatenate([job.result() for job in jobs])
 
 
 @cache

@@ -1,6 +1,7 @@
 """From uint8 images to the network's input, on the device and for a whole batch at once."""
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -50,13 +51,21 @@ class Preprocess:
 
     def augmented(self, images: np.ndarray | list[np.ndarray], pass_index: int, indices: np.ndarray, ready: bool = False) -> Tensor:
         """Training input (B, 3, S, S): "none" as `plain`, "crop" a random resized crop (aspect 3/4 to 4/3, bilinear), else see `augment`."""
+        return self.augmenting(images, pass_index, indices, ready)()
+
+    def augmenting(self, images: np.ndarray | list[np.ndarray], pass_index: int, indices: np.ndarray, ready: bool = False) -> Callable[[], Tensor]:
+        """Start what other processes do of `augmented`; the function returned does the rest."""
         if self.transform.augment == "none":
-            return self.plain(images, ready)
+            return lambda: self.plain(images, ready)
         if self.transform.augment != "crop" or isinstance(images, list):
-            from cl_bench.augment import augmented_in_processes  # torchvision takes a while to import
+            from cl_bench.augment import augmenting  # torchvision takes a while to import
 
             key = (self.data_seed, self.transform.augment, pass_index)
-            return self.plain(augmented_in_processes(images, self.transform, self.size, key, indices, torch.get_num_threads()), ready=True)
+            pixels = augmenting(images, self.transform, self.size, key, indices, torch.get_num_threads())
+            return lambda: self.plain(pixels(), ready=True)
+        return lambda: self._cropped(images, pass_index, indices)
+
+    def _cropped(self, images: np.ndarray, pass_index: int, indices: np.ndarray) -> Tensor:
         pixels = torch.from_numpy(images).to(self.device).permute(0, 3, 1, 2).float() * self._scale + self._offset
         theta = torch.from_numpy(self._crops(pass_index, indices)).to(self.device)
         finer = max(1, math.ceil(max(pixels.shape[-2:]) / self.size))  # a stored image larger than the input is sampled finer, then averaged

@@ -46,8 +46,12 @@ class Task(TaskInfo):
 
     def augmented(self, chosen: np.ndarray, pass_index: int) -> tuple[Tensor, Tensor]:
         """Network input (B, 3, S, S) and labels (B,) of the chosen images (positions within the task), augmented for this pass."""
-        where = torch.from_numpy(chosen).to(self._preprocess.device)
-        return self._preprocess.augmented(self._train.pixels(chosen), pass_index, self._rows[chosen], self._train.ready), self.labels[where]
+        return self.augmenting(chosen, pass_index)()
+
+    def augmenting(self, chosen: np.ndarray, pass_index: int) -> Callable[[], tuple[Tensor, Tensor]]:
+        """Start `augmented`; the function returned waits for it. A trainer starts the next batch before it uses this one."""
+        images = self._preprocess.augmenting(self._train.pixels(chosen), pass_index, self._rows[chosen], self._train.ready)
+        return lambda: (images(), self.labels[torch.from_numpy(chosen).to(self._preprocess.device)])
 
     def plain(self, batch: int, chosen: np.ndarray | None = None) -> Iterator[tuple[Tensor, Tensor]]:
         """All images of the task (or the chosen ones), each once, as at evaluation; the last batch may be smaller."""

@@ -74,9 +74,12 @@ class Trainer:
         """`count` passes shuffled together; the mean loss, fetched from the device once."""
         order = permutation(count * len(task), self.data_seed, "shuffle", task.index, first)
         total = torch.zeros((), dtype=torch.float64, device=self.device)
-        for start in range(0, len(order), batch):
-            chosen = order[start : start + batch]
-            images, labels = self._input(task, chosen, first, count)
+        batches = [order[start : start + batch] for start in range(0, len(order), batch)]
+        following = self._input(task, batches[0], first, count)
+        for chosen, after in zip(batches, [*batches[1:], None], strict=True):
+            current = following
+            following = None if after is None else self._input(task, after, first, count)  # other processes augment it during this step
+            images, labels = current()
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
                 value = loss(images, labels)
             optimizer.zero_grad(set_to_none=True)
@@ -88,13 +91,18 @@ class Trainer:
         self.images_seen += len(order)
         return float(total) / len(order)
 
-    def _input(self, task: Task, chosen: np.ndarray, first: int, count: int) -> tuple[Tensor, Tensor]:
-        """Augmented images; where several passes are mixed, each image with its own pass's augmentation."""
+    def _input(self, task: Task, chosen: np.ndarray, first: int, count: int) -> Callable[[], tuple[Tensor, Tensor]]:
+        """Augmented images, begun; where several passes are mixed, each image with its own pass's augmentation."""
         if count == 1:
-            return task.augmented(chosen, first)
+            return task.augmenting(chosen, first)
         pass_of, image_of = np.divmod(chosen, len(task))
-        parts = [task.augmented(image_of[pass_of == k], first + int(k)) for k in np.unique(pass_of)]
-        return torch.cat([images for images, _ in parts]), torch.cat([labels for _, labels in parts])
+        parts = [task.augmenting(image_of[pass_of == k], first + int(k)) for k in np.unique(pass_of)]
+
+        def gathered() -> tuple[Tensor, Tensor]:
+            done = [part() for part in parts]
+            return torch.cat([images for images, _ in done]), torch.cat([labels for _, labels in done])
+
+        return gathered
 
     def plain(self, task: Task, batch: int, chosen: np.ndarray | None = None) -> Iterator[tuple[Tensor, Tensor]]:
         """The task's images as at evaluation, counted; for statistics, in full precision and without gradients."""

@@ -180,13 +180,13 @@ def reachable(start) -> set[int]:
 def test_every_training_image_is_seen_once_a_pass_and_the_last_partial_batch_too(name):
     stream = toys.stream(TASKS[1], joint=toys.method_class(name).joint)
     task, seen = stream.task(0), []
-    original = task.augmented
+    original = task.augmenting
 
     def counted(chosen, pass_index):
         seen.append((pass_index, len(chosen), tuple(chosen)))
         return original(chosen, pass_index)
 
-    task.augmented = counted
+    task.augmenting = counted
     toys.learn(toys.method(name, 1, batch=10, passes=2), Recorded(task))
     for pass_index in range(2):
         rows = [row for p, _, chosen in seen if p == pass_index for row in chosen]

@@ -157,8 +157,8 @@ def test_learning_rates_fall_after_the_stated_share_of_the_passes(milestones, ex
 def test_repeated_passes_show_every_image_once_a_pass_each_with_its_own_augmentation():
     task = toys.stream([[0, 1]], per_class=3, augment="crop").task(0)
     shown, asked = [], []
-    original = task.augmented
-    task.augmented = lambda chosen, pass_index: asked.extend((int(row), pass_index) for row in chosen) or original(chosen, pass_index)
+    original = task.augmenting
+    task.augmenting = lambda chosen, pass_index: asked.extend((int(row), pass_index) for row in chosen) or original(chosen, pass_index)
     weight = torch.nn.Parameter(torch.zeros(1))
     Trainer(data_seed=0).fit(
         task,
