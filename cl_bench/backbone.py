@@ -1,15 +1,14 @@
 """Frozen timm vision transformers: resolve a name, load and verify weights, and run them with a method's own attention."""
 
-import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
 import timm
-import torch
-from safetensors.torch import load_file
 from timm.models.vision_transformer import Attention, Block, VisionTransformer, checkpoint_filter_fn
 from torch import Tensor, nn
 
+from cl_bench import clip
+from cl_bench import weights as weight_files
 from cl_bench.config import BackboneSpec, unknown
 from cl_bench.errors import InputError
 
@@ -72,6 +71,8 @@ def resolve(name: str, image_size: int | None, weights: str | None, named: dict[
 
     Raises InputError for unknown names (nearest offered), for bare timm names that stand for several checkpoints, and for a missing file.
     """
+    if name.startswith(clip.PREFIX):
+        return clip.resolve(name, image_size, weights)
     if name in named:
         if weights or image_size:
             raise InputError(f"backbone {name!r} ships with its weights and size; leave out --weights and --image-size")
@@ -101,7 +102,11 @@ def resolve(name: str, image_size: int | None, weights: str | None, named: dict[
 
 def load(spec: BackboneSpec) -> Backbone:
     """The frozen backbone with its weights. Raises InputError when they cannot be had or do not fit."""
-    if spec.architecture is not None:
+    state, digest = weight_files.read(spec.weights) if spec.weights else (None, None)
+    text = None
+    if spec.name.startswith(clip.PREFIX):
+        vit, text, state = clip.build(spec, state)
+    elif spec.architecture is not None:
         vit = VisionTransformer(**{**spec.architecture, "img_size": spec.image_size})
     else:
         vit = _create(spec)
@@ -109,11 +114,11 @@ def load(spec: BackboneSpec) -> Backbone:
     patch = vit.patch_embed.patch_size[0]
     if spec.image_size % patch:  # timm would drop the remaining pixels without a word
         raise InputError(f"backbone {spec.name!r} has patches of {patch} pixels; --image-size {spec.image_size} is not a multiple of it")
-    if spec.weights:
-        digest = _load_file(vit, spec)
-    else:
-        digest = _state_digest(vit)
-    return Backbone(vit, spec, digest)
+    if state is not None:
+        _fill(vit, state, spec)
+    if digest is None:
+        digest = weight_files.digest(vit if text is None else nn.ModuleList([vit, text]))
+    return Backbone(vit, spec, digest, text)
 
 
 def _create(spec: BackboneSpec) -> nn.Module:
@@ -128,40 +133,14 @@ def _create(spec: BackboneSpec) -> nn.Module:
         raise InputError(f"cannot build backbone {spec.name!r}: {error}") from error
 
 
-def _load_file(vit: VisionTransformer, spec: BackboneSpec) -> str:
-    """Load the file's weights; returns the sha256 of the file."""
-    try:
-        digest = hashlib.sha256(Path(spec.weights).read_bytes()).hexdigest()
-        if spec.weights.endswith(".safetensors"):
-            state = load_file(spec.weights)
-        else:
-            state = torch.load(spec.weights, map_location="cpu", weights_only=True)
-    except Exception as error:  # each reader has its own exceptions for a file that is none of its kind
-        raise InputError(
-            f"cannot read weights {spec.weights}: {str(error).splitlines()[0]}; expected .safetensors, or .pth with tensors only"
-        ) from error
+def _fill(vit: VisionTransformer, state: dict[str, Tensor], spec: BackboneSpec) -> None:
+    """Load timm's or open_clip's weights, whatever position embedding they have; heads are left out."""
     expected = vit.state_dict()
     patch = state.get("patch_embed.proj.weight")
     if isinstance(patch, Tensor) and patch.shape != expected["patch_embed.proj.weight"].shape:
         shapes = f"{tuple(patch.shape)}, expected {tuple(expected['patch_embed.proj.weight'].shape)}"
         raise InputError(f"weights {spec.weights} do not fit {spec.name!r}: patch_embed.proj.weight is {shapes}")
-    state = checkpoint_filter_fn({key: value.float() for key, value in state.items() if isinstance(value, Tensor)}, vit)
+    state = checkpoint_filter_fn({key: value.float() for key, value in state.items()}, vit)
     state = {key: value for key, value in state.items() if not key.startswith(("head.", "head_dist."))}
-    problems = [f"missing {key}" for key in expected if key not in state] + [f"unexpected {key}" for key in state if key not in expected]
-    problems += [
-        f"{key} is {tuple(state[key].shape)}, expected {tuple(value.shape)}"
-        for key, value in expected.items()
-        if key in state and state[key].shape != value.shape
-    ]
-    if problems:
-        more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
-        raise InputError(f"weights {spec.weights} do not fit {spec.name!r}: {'; '.join(problems[:3])}{more}")
+    weight_files.require_fit(state, expected, spec)
     vit.load_state_dict(state)
-    return digest
-
-
-def _state_digest(module: nn.Module) -> str:
-    digest = hashlib.sha256()
-    for name, value in sorted(module.state_dict().items()):
-        digest.update(name.encode() + value.detach().cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()

@@ -163,7 +163,8 @@ def _learn_remaining(record: RunRecord, store: Store, method: Method, stream: St
         record = record.model_copy(update={"tasks": (*record.tasks, done), "status": status})
         _save(record, store, tensors, predictions)
         seen, right = sum(stream.test_sizes[: len(done.correct)]), sum(done.correct)
-        say(f"task {index + 1}/{stream.num_tasks}: {right} of {seen} test images right ({right / seen:.1%}), {evaluated - start:.1f} s")
+        cost = f"{evaluated - start:.1f} s, {len(tensors) / 1e6:.1f} MB kept"
+        say(f"task {index + 1}/{stream.num_tasks}: {right} of {seen} test images right ({right / seen:.1%}), {cost}")
     return record
 
 

@@ -49,6 +49,8 @@ def test_scores_cover_exactly_the_classes_seen_after_every_task(name, tasks):
 
 @cases
 def test_it_learns_something(name, tasks):
+    if name == "clip-zeroshot":
+        pytest.skip("does not learn")
     method, stream = learned(name, tasks, passes=20)
     final = stream.evaluate(method.predict, stream.num_tasks)
     chance = 1 / sum(len(task) for task in tasks)
@@ -82,7 +84,7 @@ def test_predicting_changes_nothing(name, tasks):
 @methods
 def test_the_backbone_stays_bit_equal_and_in_evaluation_mode(name):
     method, _ = learned(name, TASKS[4])
-    fresh = toys.backbone()
+    fresh = toys.backbone_for(name)
     assert all(torch.equal(value, fresh.state_dict()[key]) for key, value in method.backbone.state_dict().items())
     assert not any(parameter.requires_grad for parameter in method.backbone.parameters())
     method.train()
@@ -196,7 +198,7 @@ def test_every_training_image_is_seen_once_a_pass_and_the_last_partial_batch_too
 
 @gradient_methods
 def test_what_an_old_head_says_of_a_feature_stays_as_learned(name):
-    if toys.method_class(name).joint:
+    if toys.method_class(name).joint or name.startswith("clip-"):
         pytest.skip("has one head")
     stream = toys.stream(TASKS[4])
     method = toys.method(name, 4)

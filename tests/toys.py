@@ -1,12 +1,16 @@
 """Toy pieces shared by the tests: a small ViT, a small data set in memory, small streams and runs."""
 
+import functools
+import json
 import re
+import tempfile
 from pathlib import Path
 
 import numpy as np
 import torch
 from timm.models.vision_transformer import VisionTransformer
 
+from cl_bench import backbone as backbones
 from cl_bench import registry
 from cl_bench.backbone import Backbone
 from cl_bench.config import BackboneSpec, Transform
@@ -18,6 +22,7 @@ from cl_bench.trainer import Trainer
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 README_EXAMPLE = "the README's example"
+QUICK_CLIP = {"layers": 2, "prompts": 8, "temperature": 0.5, "refine_passes": 10, "refine_samples": 32, "refine_learning_rate": 0.01}
 QUICK = {"passes": 3, "batch": 8, "learning_rate": 0.02, "temperature": 4.0, "epoch_mode": "plain"}
 
 
@@ -40,6 +45,41 @@ def backbone(seed: int = 0, **changes) -> Backbone:
     model = vit(seed, **changes)
     spec = BackboneSpec(name="toy", image_size=model.patch_embed.img_size[0], mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
     return Backbone(model, spec, "0" * 64)
+
+
+@functools.cache
+def clip_files() -> tuple[str, Path]:
+    """A tiny open_clip model (two blocks, 16 pixels) registered under a name, and a file with random weights for it."""
+    import open_clip
+    from safetensors.torch import save_file
+
+    folder = Path(tempfile.mkdtemp())
+    vision = {"image_size": 16, "layers": 2, "width": 64, "head_width": 32, "patch_size": 8}
+    text = {"context_length": 77, "vocab_size": 49408, "width": 32, "heads": 2, "layers": 1}
+    for name, quick in (("tiny-test", False), ("tiny-test-quickgelu", True)):
+        (folder / f"{name}.json").write_text(json.dumps({"embed_dim": 16, "quick_gelu": quick, "vision_cfg": vision, "text_cfg": text}))
+    open_clip.add_model_config(folder)
+    torch.manual_seed(0)
+    model = open_clip.create_model("tiny-test", load_weights=False)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "ln_" in name:
+                parameter.add_(0.3 * torch.randn_like(parameter))
+            elif name.endswith("weight") and parameter.ndim > 1 and "token" not in name:
+                parameter.mul_(2.0)
+    save_file({key: value.clone().contiguous() for key, value in model.state_dict().items()}, folder / "weights.safetensors")
+    return "open_clip:tiny-test-quickgelu", folder / "weights.safetensors"
+
+
+def clip_backbone() -> Backbone:
+    """The tiny CLIP through the real loading code."""
+    name, weights = clip_files()
+    return backbones.load(backbones.resolve(name, None, str(weights), {}))
+
+
+def backbone_for(name: str) -> Backbone:
+    """The toy backbone that a method can work with."""
+    return clip_backbone() if name.startswith("clip-") else backbone()
 
 
 def images(per_class: int, classes: int, seed: int, size: int = 16) -> ImageSet:
@@ -75,8 +115,9 @@ def method_class(name: str) -> type[Method]:
 def method(name: str, num_tasks: int, trunk: Backbone | None = None, **options) -> Method:
     """A registered method on the toy ViT with quick settings."""
     kind = method_class(name)
-    known = {key: value for key, value in {**QUICK, **options}.items() if key in kind.Config.model_fields}
-    return kind(kind.Config(**known), trunk or backbone(), StreamInfo(init_seed=1, num_tasks=num_tasks))
+    quick = {**QUICK, **QUICK_CLIP} if name.startswith("clip-") else QUICK
+    known = {key: value for key, value in {**quick, **options}.items() if key in kind.Config.model_fields}
+    return kind(kind.Config(**known), trunk or backbone_for(name), StreamInfo(init_seed=1, num_tasks=num_tasks))
 
 
 def learn(built: Method, given: Stream, upto: int | None = None, start: int = 0) -> list[Trainer]:

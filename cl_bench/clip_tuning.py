@@ -1,0 +1,203 @@
+"""Prompts in the image tower of CLIP, classes from its frozen text tower: the common body of the CLIP methods.
+
+Cross-entropy of scaled cosines between an image's feature and the current classes' text features; the logit scale s is trained with the prompts.
+After each task the projection into the common space may be refined on Gaussians of the features before it (as SLCA, ICCV 2023, does for
+linear heads). NSP2 paper, appendix B.
+"""
+
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn, optim
+from torch.nn import functional as F
+
+from cl_bench import seeds
+from cl_bench.backbone import Attend, Backbone
+from cl_bench.config import Strict
+from cl_bench.errors import InputError
+from cl_bench.method import GradientMethod
+from cl_bench.nn import gaussians
+from cl_bench.nn.prompts import DeepPrompts
+from cl_bench.stream import StreamInfo, Task, TaskInfo
+from cl_bench.trainer import Trainer
+
+REFINE_BATCH = 256
+
+
+class ClipTuningConfig(Strict):
+    """Settings of every CLIP method; the defaults are those of the NSP2 paper (appendix B) and its published code."""
+
+    prompts: int = Field(4, ge=1)  # M, prompts per block
+    layers: int = Field(4, ge=1)  # first blocks that get prompts: 4 in the published code, 3 in the paper
+    temperature: float = Field(1.0, gt=0)  # tau
+    learning_rate: float = Field(0.001, gt=0)
+    weight_decay: float = Field(5e-5, ge=0)  # coupled: added to the gradient
+    logit_scale_wd: bool = True  # also of the logit scale (published code)
+    batch: int = Field(220, ge=1)
+    passes: int = Field(20, ge=1)
+    lr_milestones: Literal["code", "paper"] = "code"  # x0.1 after 40 and 70 % of the passes (published code) or 50 and 80 % (paper)
+    epoch_mode: Literal["repeat2", "plain"] = "repeat2"  # two passes shuffled together (published code) or each by itself
+    visual_bias: bool = True  # a bias of the projection, 0 until it is refined (published code); OpenAI's has none
+    refine_head: bool = True  # refine the projection after each task
+    refine_passes: int = Field(50, ge=1)
+    refine_samples: int = Field(256, ge=1)  # features drawn per class and pass (published code)
+    refine_learning_rate: float = Field(0.001, gt=0)
+    refine_momentum: float = Field(0.9, ge=0, lt=1)
+    refine_weight_decay: float = Field(1e-4, ge=0)
+    refine_optimizer: Literal["nesterov", "plain"] = "nesterov"  # Nesterov with the bias free of decay (published code), or SGD as it is
+    refine_ridge: float = Field(1e-4, gt=0)  # added to the diagonal of every covariance (published code)
+
+
+def require_text(backbone: Backbone) -> None:
+    """Raise InputError for a backbone without text tower."""
+    if backbone.text is None:
+        raise InputError(
+            f"backbone {backbone.spec.name!r} has no text tower; CLIP methods need one, such as --backbone open_clip:ViT-B-16-quickgelu/openai"
+        )
+
+
+def cosines(projected: Tensor, text: Tensor, scale: Tensor | float) -> Tensor:
+    """Scores (B, K) = scale <v, t> of projected image features (B, E) and unit text features (K, E)."""
+    return scale * (F.normalize(projected, dim=1) @ text.T)
+
+
+class ClipTuning(GradientMethod):
+    """Sequential prompt tuning of CLIP's image tower; subclasses change what happens to the prompts' update."""
+
+    Config = ClipTuningConfig
+    PRESET = "nsp2-paper"
+    TRANSFORM = {"resize": "short-crop", "interpolation": "bicubic"}  # CLIP's own preprocessing, on every data set
+    current_task_loss = True
+    statistics_batch = 100
+
+    def __init__(self, config: ClipTuningConfig, backbone: Backbone, stream: StreamInfo):
+        super().__init__(config, backbone, stream)
+        require_text(backbone)
+        if config.layers > backbone.depth:
+            raise InputError(f"layers={config.layers}, but backbone {backbone.spec.name!r} has {backbone.depth} blocks")
+        embedding, width = backbone.text.projection.shape
+        generator = seeds.generator(stream.init_seed, "prompts")
+        self.prompts = DeepPrompts(config.layers, config.prompts, width, generator).to(self.device)
+        self.logit_scale = nn.Parameter(torch.tensor(backbone.text.scale, device=self.device))  # s
+        self.head = nn.Linear(width, embedding, bias=config.visual_bias, device=self.device).requires_grad_(False)
+        with torch.no_grad():
+            self.head.weight.copy_(backbone.text.projection)
+            if config.visual_bias:
+                self.head.bias.zero_()
+        self.register_buffer("text_features", torch.zeros(0, embedding, device=self.device))  # t_k, in stream order
+        if config.refine_head:
+            self.register_buffer("means", torch.zeros(0, width, device=self.device))  # m_k
+            self.register_buffer("factors", torch.zeros(0, gaussians.packed_length(width), device=self.device))  # of Sigma_k
+        self.refinement_losses: list[float] = []
+
+    @property
+    def P(self) -> nn.Parameter:
+        """The prompts of the first blocks, (L, M, D)."""
+        return self.prompts.P
+
+    def grow(self, task: TaskInfo) -> None:
+        """Make room for the task's text features and, with refinement, its classes' Gaussians."""
+        for name in ("text_features", "means", "factors") if self.config.refine_head else ("text_features",):
+            known = getattr(self, name)
+            setattr(self, name, torch.cat([known, known.new_zeros(len(task.classes), known.shape[1])]))
+
+    def begin_task(self, task: Task) -> None:
+        """Encode the task's classes, once per run: a resumed run has them in its checkpoint."""
+        self.text_features[task.first_label :] = self.backbone.text.encode(task.names, self.stream.templates)
+
+    def scores(self, features: Tensor, text: Tensor) -> Tensor:
+        """z (B, K) = e^s <v, t>, v the normalised projection of the class token (B, D), in full precision also under autocast."""
+        with torch.autocast(features.device.type, enabled=False):
+            return cosines(self.head(features.float()), text, self.logit_scale.exp())
+
+    def loss(self, images: Tensor, labels: Tensor, task: Task) -> Tensor:
+        """CE(z / tau, y) over the classes of the current task."""
+        z = self.scores(self.backbone.features(images, self.prompts.attend), self.text_features[task.first_label :])  # (B, c_t)
+        return F.cross_entropy(z / self.config.temperature, labels - task.first_label)
+
+    def make_optimizer(self, task: Task) -> optim.Optimizer:
+        """A new Adam for the prompts and the logit scale."""
+        return optim.Adam(self.trained_parameters(), **self.adam_settings())
+
+    def trained_parameters(self) -> list[dict]:
+        """The prompts, and the logit scale with or without weight decay."""
+        return [{"params": [self.P]}, {"params": [self.logit_scale], **({} if self.config.logit_scale_wd else {"weight_decay": 0.0})}]
+
+    def adam_settings(self) -> dict:
+        """Learning rate and coupled weight decay; betas 0.9 and 0.999, eps 1e-8 are torch's own."""
+        return {"lr": self.config.learning_rate, "weight_decay": self.config.weight_decay}
+
+    def milestones(self) -> tuple[float, ...]:
+        """(0.4, 0.7) or (0.5, 0.8) of the passes."""
+        return (0.4, 0.7) if self.config.lr_milestones == "code" else (0.5, 0.8)
+
+    def repeats(self) -> int:
+        """2 or 1."""
+        return 2 if self.config.epoch_mode == "repeat2" else 1
+
+    def end_task(self, task: Task, trainer: Trainer) -> None:
+        """Statistics and refinement."""
+        self.visit(task, trainer, None)
+
+    def visit(self, task: Task, trainer: Trainer, attend: Attend | None) -> None:
+        """One plain pass over the task's images, with an attention that observes or the prompts' own; then Gaussians and refinement."""
+        if attend is None and not self.config.refine_head:
+            return
+        features, labels = [], []
+        for images, answers in trainer.plain(task, self.statistics_batch):
+            features.append(self.backbone.features(images, attend or self.prompts.attend))
+            labels.append(answers)
+        if self.config.refine_head:
+            self._describe(torch.cat(features), torch.cat(labels), task)
+            self._refine(task)
+
+    def _describe(self, features: Tensor, labels: Tensor, task: Task) -> None:
+        """Store mean and covariance factor of each of the task's classes."""
+        for label in range(task.first_label, task.first_label + len(task.classes)):
+            own = features[labels == label]
+            if len(own):
+                self.means[label], self.factors[label] = gaussians.fit(own, self.config.refine_ridge)
+
+    def _refine(self, task: Task) -> None:
+        """Train the projection on fresh draws from all classes' Gaussians; prompts and logit scale stay."""
+        config, classes = self.config, len(self.text_features)
+        decay = config.refine_weight_decay
+        nesterov = config.refine_optimizer == "nesterov" and config.refine_momentum > 0
+        groups = [{"params": [self.head.weight]}]
+        if config.visual_bias:
+            groups.append({"params": [self.head.bias], "weight_decay": 0.0 if config.refine_optimizer == "nesterov" else decay})
+        self.head.requires_grad_(True)
+        optimizer = optim.SGD(groups, config.refine_learning_rate, momentum=config.refine_momentum, weight_decay=decay, nesterov=nesterov)
+        scale = self.logit_scale.detach().exp()
+        answers = torch.arange(classes, device=self.device).repeat_interleave(config.refine_samples)
+        self.refinement_losses = []
+        for epoch in range(config.refine_passes):
+            generator = torch.Generator(self.device).manual_seed(seeds.derived_seed(self.stream.init_seed, "refine", task.index, epoch))
+            drawn = gaussians.sample(self.means, self.factors, config.refine_samples, generator).flatten(0, 1)  # (K * samples, D)
+            total = torch.zeros((), dtype=torch.float64, device=self.device)
+            for chosen in torch.randperm(len(drawn), generator=generator, device=self.device).split(REFINE_BATCH):
+                z = cosines(self.head(drawn[chosen]), self.text_features, scale)
+                loss = F.cross_entropy(z, answers[chosen])
+                optimizer.zero_grad(set_to_none=True)
+                loss.backward()
+                optimizer.step()
+                total += loss.detach() * len(chosen)
+            if epoch in (0, config.refine_passes - 1):
+                self.refinement_losses.append(float(total) / len(drawn))
+        self.head.requires_grad_(False)
+        self.head.weight.grad = None
+        if config.visual_bias:
+            self.head.bias.grad = None
+
+    def diagnostics(self) -> dict:
+        """The logit scale, the mean refinement loss of the first and the last pass, and the bytes of stored class statistics."""
+        found = {"logit_scale": self.logit_scale.item()}
+        if self.config.refine_head:
+            kept = self.means.numel() * self.means.element_size() + self.factors.numel() * self.factors.element_size()
+            found |= {"refinement_losses": self.refinement_losses, "class_statistics_bytes": kept}
+        return found
+
+    def predict(self, images: Tensor) -> Tensor:
+        """Scores of all classes seen, (B, K_seen)."""
+        return self.scores(self.backbone.features(images, self.prompts.attend), self.text_features)

@@ -1,0 +1,57 @@
+"""CLIP zero-shot: the untouched towers and the benchmark's sentences, the row that every tuned CLIP must beat.
+
+Radford et al., "Learning Transferable Visual Models From Natural Language Supervision", ICML 2021. Nothing is learned or forgotten: what
+accuracy it loses from task to task is the growing number of classes.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+from cl_bench.backbone import Backbone
+from cl_bench.clip_tuning import ClipTuning, cosines, require_text
+from cl_bench.config import Strict
+from cl_bench.method import Method
+from cl_bench.stream import StreamInfo, Task, TaskInfo
+from cl_bench.trainer import Trainer
+
+ALIASES = ()
+SUMMARY = "CLIP as it is: no training"
+
+
+class ClipZeroShotConfig(Strict):
+    """There is nothing to set."""
+
+
+class ClipZeroShot(Method):
+    """Scores are e^s <v, t_k> with the checkpoint's own s and projection."""
+
+    Config = ClipZeroShotConfig
+    PRESET = ClipTuning.PRESET
+    TRANSFORM = ClipTuning.TRANSFORM
+    display = "CLIP zero-shot"
+
+    def __init__(self, config: ClipZeroShotConfig, backbone: Backbone, stream: StreamInfo):
+        super().__init__(config, backbone, stream)
+        require_text(backbone)
+        self.register_buffer("text_features", torch.zeros(0, len(backbone.text.projection), device=self.device))
+
+    def grow(self, task: TaskInfo) -> None:
+        """Make room for the task's text features."""
+        room = self.text_features.new_zeros(len(task.classes), self.text_features.shape[1])
+        self.text_features = torch.cat([self.text_features, room])
+
+    def learn(self, task: Task, trainer: Trainer) -> None:
+        """Encode the task's class names."""
+        self.grow(task)
+        self.text_features[task.first_label :] = self.backbone.text.encode(task.names, self.stream.templates)
+
+    def predict(self, images: Tensor) -> Tensor:
+        """Scores of all classes seen, (B, K_seen)."""
+        features, text = self.backbone.features(images), self.backbone.text
+        with torch.autocast(images.device.type, enabled=False):
+            return cosines(features.float() @ text.projection.T, self.text_features, math.exp(text.scale))
+
+
+METHOD = ClipZeroShot
