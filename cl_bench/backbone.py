@@ -84,6 +84,9 @@ def resolve(name: str, image_size: int | None, weights: str | None, named: dict[
     tags = timm.list_pretrained(f"{architecture}.*")
     if name != architecture and name not in tags:
         raise unknown("backbone", name, tags)
+    twin = name.replace("_clip_", "_clip_quickgelu_")
+    if twin != name and "quickgelu" not in name and twin in timm.list_pretrained(f"{twin.split('.')[0]}.*"):
+        raise InputError(f"backbone {name!r} runs weights trained with QuickGELU on another activation; use {twin}")
     if name == architecture and not weights:
         raise InputError(
             f"backbone {name!r} names several checkpoints; give the full tag, one of: {', '.join(tags) or 'none is published: give --weights FILE'}"

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from cl_bench import seeds
 from cl_bench.backbone import Attend, Backbone
 from cl_bench.config import Strict
-from cl_bench.errors import InputError
+from cl_bench.errors import InputError, RunFailed
 from cl_bench.method import GradientMethod
 from cl_bench.nn import gaussians
 from cl_bench.nn.prompts import DeepPrompts
@@ -185,6 +185,8 @@ class ClipTuning(GradientMethod):
                 total += loss.detach() * len(chosen)
             if epoch in (0, config.refine_passes - 1):
                 self.refinement_losses.append(float(total) / len(drawn))
+            if not torch.isfinite(total):
+                raise RunFailed(f"the refinement loss of task {task.index + 1} is not finite in pass {epoch + 1}; lower refine_learning_rate")
         self.head.requires_grad_(False)
         self.head.weight.grad = None
         if config.visual_bias:

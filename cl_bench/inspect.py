@@ -85,7 +85,7 @@ def setting_lines(benchmark: str, method: str, preset: str | None) -> list[str]:
     known = {**kind.Config.model_fields, **Transform.model_fields}
     found = {key: Setting(field.default, "default") for key, field in known.items()}
     found["precision"] = Setting(RunSpec.model_fields["precision"].default, "default")
-    for origin, layer in ((f"data set {source.name}", {**source.PRESET, **source.TRANSFORM}), (f"method {plugin.name}", kind.TRANSFORM)):
+    for origin, layer in ((f"data set {source.name}", {**source.preset(plugin.name), **source.TRANSFORM}), (f"method {plugin.name}", kind.TRANSFORM)):
         found.update({key: Setting(value, origin) for key, value in layer.items() if key in known})
     found.update({key: setting for key, setting in published.items() if key in known or key == "backbone"})
     lines = [load(preset or kind.PRESET).title] if published else []

@@ -123,7 +123,7 @@ class NullSpaceUpdates:
 
     def diagnostics(self) -> dict:
         """The nullities of every block, found after this task."""
-        return {"R1": self.R1, "R2": self.R2}
+        return {**super().diagnostics(), "R1": self.R1, "R2": self.R2}
 
 
 def fused_projection(

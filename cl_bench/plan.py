@@ -173,7 +173,7 @@ def make_plan(request: Request) -> Plan:
             if canonical_json(backbone.model_dump()) not in trunks:
                 trunks[canonical_json(backbone.model_dump())] = backbones.load(backbone)
             trunk = trunks[canonical_json(backbone.model_dump())]
-            preset = {**_known(source.PRESET, kind), **_known(published, kind)}
+            preset = {**_known(source.preset(plugin.name), kind), **_known(published, kind)}
             config = build_config(kind.Config, [preset, _known(per_method, kind), chosen], plugin.name)
             spec = RunSpec(
                 method=plugin.name,

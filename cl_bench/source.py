@@ -9,6 +9,7 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import ClassVar
 
@@ -77,7 +78,7 @@ class Source(ABC):
     name: ClassVar[str]
     smoke: ClassVar[bool] = False  # a smoke benchmark's numbers never stand beside published ones as if comparable
     TRANSFORM: ClassVar[dict] = {}  # augmentation of its training images, where it differs from none
-    PRESET: ClassVar[dict] = {}  # training settings for methods that have options of these names
+    PRESET: ClassVar[dict[str, dict]] = {}  # training settings by pattern of method names, such as {"vpt-*": {"passes": 15}}
     TEMPLATES: ClassVar[tuple[str, ...]] = ("a photo of a {}.",)  # sentences for text towers, {} is the class
     class_names: list[str]
     argument: str | None = None  # what names the data on this machine, such as an absolute path; not part of any run id
@@ -105,6 +106,11 @@ class Source(ABC):
     def text_digest(self) -> str:
         """sha256 of what a text tower reads: class names and sentences."""
         return hashlib.sha256(canonical_json([self.text_names(), self.TEMPLATES]).encode()).hexdigest()
+
+    @classmethod
+    def preset(cls, method: str) -> dict:
+        """The data set's own training settings for a method."""
+        return {key: value for pattern, values in cls.PRESET.items() if fnmatchcase(method, pattern) for key, value in values.items()}
 
     def default_backbone(self) -> str | None:
         """Name of the backbone used when the user names none."""

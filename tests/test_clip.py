@@ -16,7 +16,7 @@ from cl_bench import backbone as backbones
 from cl_bench import clip
 from cl_bench.backbone import require_plain
 from cl_bench.config import BackboneSpec
-from cl_bench.errors import InputError
+from cl_bench.errors import InputError, RunFailed
 from cl_bench.nn import gaussians
 from cl_bench.stream import StreamInfo
 from cl_bench.trainer import Trainer
@@ -238,6 +238,22 @@ def test_a_backbone_without_text_is_refused(name):
 def test_names_that_are_not_one_checkpoint_are_refused(name, message):
     with pytest.raises(InputError, match=message):
         backbones.resolve(name, None, None, {})
+
+
+def test_timms_name_without_quickgelu_is_refused_where_the_weights_need_it():
+    with pytest.raises(InputError, match="trained with QuickGELU on another activation; use vit_base_patch16_clip_quickgelu_224.openai"):
+        backbones.resolve("vit_base_patch16_clip_224.openai", None, None, {})
+    assert backbones.resolve("vit_base_patch16_clip_quickgelu_224.openai", None, None, {}).image_size == 224
+
+
+def test_diagnostics_hold_both_the_nullities_and_the_refinement():
+    found = learned("clip-nsp2", upto=1)[0].diagnostics()
+    assert {"R1", "R2", "logit_scale", "refinement_losses", "class_statistics_bytes"} <= set(found)
+
+
+def test_a_refinement_that_diverges_fails_the_run():
+    with pytest.raises(RunFailed, match="refinement loss of task 1 is not finite in pass 1; lower refine_learning_rate"):
+        learned("clip-seq", upto=1, refine_learning_rate=1e300)
 
 
 def test_the_published_pair_is_resolved_with_its_own_normalisation():
