@@ -170,9 +170,8 @@ def make_plan(request: Request) -> Plan:
             published = {key: setting.value for key, setting in published.items()}
             transform = build_config(Transform, [source.TRANSFORM, kind.TRANSFORM, _transform_of(published), shared], "the run")
             backbone = _backbone(request, source, published.get("backbone"), transform)
-            if canonical_json(backbone.model_dump()) not in trunks:
-                trunks[canonical_json(backbone.model_dump())] = backbones.load(backbone)
-            trunk = trunks[canonical_json(backbone.model_dump())]
+            key = canonical_json(backbone.model_dump())
+            trunk = trunks[key] if key in trunks else trunks.setdefault(key, backbones.load(backbone))
             preset = {**_known(source.preset(plugin.name), kind), **_known(published, kind)}
             config = build_config(kind.Config, [preset, _known(per_method, kind), chosen], plugin.name)
             spec = RunSpec(

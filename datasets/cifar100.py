@@ -62,6 +62,15 @@ class CIFAR100(Source):
     """Fine labels, in the authors' order."""
 
     name = "cifar100"
+    TEMPLATES = tuple(  # 18 sentences, in the published code's order
+        f"a {kind}photo of {article} {size}{{}}."
+        for article in ("a", "the")
+        for kind, size in (
+            *((kind, "") for kind in ("", "blurry ", "black and white ", "low contrast ", "high contrast ", "bad ", "good ")),
+            ("", "small "),
+            ("", "big "),
+        )
+    )
     TRANSFORM = {"augment": "autoaugment-cifar10"}
 
     def __init__(self, argument: str | None = None):

@@ -7,6 +7,7 @@ import tarfile
 import loopback
 import pytest
 
+from cl_bench import download
 from cl_bench.download import fetch, unpack
 from cl_bench.errors import InputError
 
@@ -60,6 +61,34 @@ def test_another_digest_is_refused_and_nothing_is_kept(server, tmp_path):
     with pytest.raises(InputError, match="move it away"):
         fetch(f"{server.url}/file", tmp_path / "a.bin", SHA256)
     assert (tmp_path / "a.bin").read_bytes() == b"mine"
+
+
+def test_a_full_disk_is_one_line_and_the_download_goes_on_later(server, tmp_path, monkeypatch):
+    def full(source, target):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(download.shutil, "move", full)
+        with pytest.raises(InputError, match="cannot write .*a.bin: No space left on device; free space or choose another --root"):
+            fetch(f"{server.url}/file", tmp_path / "a.bin", SHA256)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.bin.part"]
+    (tmp_path / "a.bin.part").write_bytes(CONTENT[:5000])
+    assert fetch(f"{server.url}/file", tmp_path / "a.bin", SHA256).read_bytes() == CONTENT
+
+
+def test_unpacking_on_a_full_disk_leaves_nothing(tmp_path, monkeypatch):
+    path = archive(tmp_path / "a.tar.gz", {"data/x": b"1", "data/y": CONTENT})
+    original = download.tarfile.TarFile.extract
+
+    def full(self, item, *arguments, **settings):
+        if item.name == "data/y":
+            raise OSError(28, "No space left on device")
+        return original(self, item, *arguments, **settings)
+
+    monkeypatch.setattr(download.tarfile.TarFile, "extract", full)
+    with pytest.raises(InputError, match="cannot unpack .*No space left on device"):
+        unpack(path, "data", tmp_path)
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_missing_file_or_server_says_where_to_place_it(server, tmp_path):

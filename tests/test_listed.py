@@ -416,6 +416,17 @@ def test_the_published_lists_have_the_pinned_digests_and_read_as_200_classes(kin
         assert all(path.split("/")[0] == domains_of[label] for side in split.values() for path, label in side)
 
 
+@pytest.mark.skipif(not SPLITS.is_dir(), reason="needs the published class names")
+def test_cifar100_has_the_published_sentences():
+    from cl_bench.datasets.cifar100 import CIFAR100
+
+    text = json.loads((SPLITS / "clip_text.json").read_text())["cifar100"]
+    assert list(CIFAR100.TEMPLATES) == text["templates"]
+    made = object.__new__(CIFAR100)
+    made.class_names = [name.replace(" ", "_") for name in text["classes"]]  # as the archive has them
+    assert made.text_names() == text["classes"]
+
+
 def test_the_data_folder_is_the_users_choice(monkeypatch, tmp_path):
     monkeypatch.setenv("CL_BENCH_DATA", str(tmp_path))
     assert source.data_folder("x") == tmp_path / "x"

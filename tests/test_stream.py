@@ -109,6 +109,12 @@ def test_the_checkpoints_own_normalisation_is_used():
     assert torch.allclose(found, (128 / 255 - torch.tensor(spec.mean)) / torch.tensor(spec.std), atol=1e-6)
 
 
+def test_mid_grey_is_zero_under_the_augreg_normalisation():
+    grey = np.stack([np.full((40, 30, 3), value, np.uint8) for value in (127, 128)])  # 127.5 on average
+    found = preprocess().plain(grey)
+    assert found.shape == (2, 3, 16, 16) and found.abs().max() < 0.004 and abs(found.mean()) < 1e-6
+
+
 def test_resizing_agrees_with_pillow():
     from PIL import Image
 
