@@ -32,20 +32,28 @@ def fetch(url: str, target: Path, digest: str) -> Path:
     return target
 
 
-def fetch_recorded(url: str, target: Path, manifest: Path) -> Path:
-    """As `fetch` for a file of which nobody publishes a digest: size and sha256 are written to `manifest` at first use and checked ever after."""
-    known = json.loads(manifest.read_text()) if manifest.exists() else {}
-
-    def unchanged() -> bool:
-        found = {"size": target.stat().st_size, "sha256": pooch.file_hash(str(target))}
-        if url not in known:
-            manifest.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(manifest, json.dumps({**known, url: found}, indent=1).encode())
-            return True
-        return found == known[url]
-
-    _download(url, target, unchanged, f"size or sha256 differ from those of its first use, in {manifest}")
+def fetch_unpublished(url: str, target: Path, manifest: Path) -> Path:
+    """As `fetch` for a file of which nobody publishes a digest: it must be what `remember` wrote into `manifest`, if that knows it."""
+    known = _known(manifest).get(url)
+    otherwise = f"size or sha256 differ from those of its first use, in {manifest}"
+    _download(url, target, lambda: known is None or _fingerprint(target) == known, otherwise)
     return target
+
+
+def remember(url: str, target: Path, manifest: Path) -> None:
+    """Record size and sha256 of a file that has proved good, at its first use."""
+    known = _known(manifest)
+    if url not in known:
+        manifest.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(manifest, json.dumps({**known, url: _fingerprint(target)}, indent=1).encode())
+
+
+def _known(manifest: Path) -> dict:
+    return json.loads(manifest.read_text()) if manifest.exists() else {}
+
+
+def _fingerprint(path: Path) -> dict:
+    return {"size": path.stat().st_size, "sha256": pooch.file_hash(str(path))}
 
 
 def _download(url: str, target: Path, is_right: Callable[[], bool], otherwise: str) -> None:

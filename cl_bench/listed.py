@@ -58,10 +58,15 @@ class ListedImages(Source):
         notes = _notes_path(self.name, root)
         if not notes.exists() or not all(path.exists() for path in lists.values()):
             raise InputError(f"{self.name} in {root} has not been prepared; {again}")
+        for key, path in lists.items():
+            if hashlib.sha256(path.read_bytes()).hexdigest() != self.LISTS[key].sha256:
+                raise InputError(f"{path} is not the published list (its sha256 differs); move it away and {again}")
         facts = json.loads(notes.read_text())
         self._files, self._base, self._digest = facts["files"], Path(facts["base"]), facts["digest"]
         texts = {key: path.read_text() for key, path in lists.items()}
         self._split, self.class_names = self.split(texts), self.name_classes(texts)
+        if not self._files.keys() >= {relative for side in self._split.values() for relative, _ in side}:
+            raise InputError(f"{self.name} in {root} was prepared for other lists; {again}")
         for relative, (length, _) in self._files.items():
             try:
                 found = os.stat(self._base / relative).st_size
@@ -163,7 +168,7 @@ def prepare(source: type[ListedImages], root: Path | None, say: Callable[[str], 
     Files are looked for as the archives hold them, and without the archive's own folder; an archive is unpacked, and downloaded first, only when
     they are not there. Raises InputError for whatever is missing or has changed.
     """
-    from cl_bench.download import fetch, fetch_recorded, unpack  # requests takes a while to import
+    from cl_bench.download import fetch, fetch_unpublished, remember, unpack  # requests takes a while to import
 
     root = (data_folder(source.name) if root is None else root).resolve()
     texts = {
@@ -178,12 +183,13 @@ def prepare(source: type[ListedImages], root: Path | None, say: Callable[[str], 
             members = [relative.removeprefix(f"{archive.folder}/") for relative in wanted if relative.startswith(f"{archive.folder}/")]
             if all((root / archive.folder / member).is_file() for member in members):
                 continue
-            target = root / archive.url.rsplit("/", 1)[1]
+            target, manifest = root / archive.url.rsplit("/", 1)[1], _own_folder(source.name) / "archives.json"
             if archive.digest:
                 fetch(archive.url, target, archive.digest)
             else:
-                fetch_recorded(archive.url, target, _own_folder(source.name) / "archives.json")
+                fetch_unpublished(archive.url, target, manifest)
             unpack(target, archive.folder, root, members)
+            remember(archive.url, target, manifest)
             say(f"{root / archive.folder} is unpacked; the archive {target} is no longer needed")
     files = dict(zip(wanted, in_threads(lambda relative: _fingerprint(base / relative), list(wanted), f"verifying {source.name}"), strict=True))
     notes = _notes_path(source.name, root)

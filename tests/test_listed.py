@@ -288,6 +288,27 @@ def test_archives_that_lack_a_member_or_reach_outside_leave_nothing(kind, change
     assert not (tmp_path / "root" / ("sketch" if kind == "zip" else "imagenet-r")).exists()
 
 
+def test_a_changed_split_list_is_refused(imagenet, tmp_path):
+    prepare(imagenet_r.ImageNetR, None, quiet)
+    path = tmp_path / "data" / ".prepared" / "imagenet-r" / "test.txt"
+    path.write_text(path.read_text() + "n01/art_0.jpg\n")
+    with pytest.raises(InputError, match="test.txt is not the published list .*move it away and run `cl-bench prepare imagenet-r`"):
+        imagenet_r.ImageNetR()
+    with pytest.raises(InputError, match="test.txt is not the expected file"):
+        prepare(imagenet_r.ImageNetR, None, quiet)
+
+
+def test_an_archive_that_proves_damaged_is_not_remembered(domains, tmp_path):
+    whole = domains["/real.zip"]
+    domains["/real.zip"] = whole[: len(whole) // 2]
+    with pytest.raises(InputError, match="real.zip"):
+        prepare(domainnet200.DomainNet200, None, quiet)
+    (tmp_path / "data" / "domainnet200" / "real.zip").unlink()
+    domains["/real.zip"] = whole
+    prepare(domainnet200.DomainNet200, None, quiet)
+    assert len(domainnet200.DomainNet200().images("train")) == 8
+
+
 def test_a_symlink_out_of_the_archive_is_refused(imagenet, tmp_path, monkeypatch):
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
