@@ -115,9 +115,9 @@ def run_one(
     """Run one specification in this process; `run` starts one of these per run."""
     from cl_bench import orchestrator, runner
     from cl_bench.progress import ProgressFile
-    from cl_bench.record import Store
+    from cl_bench.record import Store, read_spec
 
-    resolved = runner.read_spec(spec)
+    resolved = read_spec(spec)
     store = Store(results)
     device = orchestrator.devices(device)[0]
     progress = ProgressFile(store.folder(resolved) / "progress.json", resolved)

@@ -18,8 +18,8 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 import cl_bench
 from cl_bench.errors import InputError
-from cl_bench.record import DamagedRecord, RunRecord, RunSpec, Store
-from cl_bench.runner import decode, write_spec
+from cl_bench.record import DamagedRecord, RunRecord, RunSpec, Store, write_spec
+from cl_bench.runner import decode
 
 POLL_SECONDS = 0.3
 

@@ -154,6 +154,22 @@ def write_atomically(path: Path, data: bytes) -> None:
         partial.unlink(missing_ok=True)
 
 
+def read_spec(path: Path) -> RunSpec:
+    """A specification from its JSON file. Raises InputError."""
+    try:
+        return RunSpec.model_validate_json(path.read_text())
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} is not a run specification: {str(error).splitlines()[0]}") from error
+
+
+def write_spec(spec: RunSpec, folder: Path) -> Path:
+    """Write spec.json into the run's folder; returns its path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "spec.json"
+    write_atomically(path, json.dumps(spec.model_dump(mode="json"), indent=1).encode())
+    return path
+
+
 class Store:
     """A results folder: `runs/<method>-<run id>/` holds record.json, the newest checkpoint, predictions.npz, log.txt."""
 

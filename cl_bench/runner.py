@@ -3,7 +3,6 @@
 import fcntl
 import hashlib
 import io
-import json
 import time
 import zipfile
 import zlib
@@ -241,19 +240,3 @@ def _sole_owner(store: Store, spec: RunSpec, say: Say) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX)
         store.folder(spec).mkdir(exist_ok=True)
         yield
-
-
-def read_spec(path: Path) -> RunSpec:
-    """A specification from its JSON file. Raises InputError."""
-    try:
-        return RunSpec.model_validate_json(path.read_text())
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path} is not a run specification: {str(error).splitlines()[0]}") from error
-
-
-def write_spec(spec: RunSpec, folder: Path) -> Path:
-    """Write spec.json into the run's folder; returns its path."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "spec.json"
-    write_atomically(path, json.dumps(spec.model_dump(mode="json"), indent=1).encode())
-    return path

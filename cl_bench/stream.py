@@ -84,7 +84,7 @@ class Stream:
     """Builds tasks from a data set and keeps its test images to itself."""
 
     def __init__(
-        self, sides: "Sides", task_classes: Sequence[Sequence[int]], preprocess: Preprocess, joint: bool = False, names: Sequence[str] | None = None
+        self, sides: Sides, task_classes: Sequence[Sequence[int]], preprocess: Preprocess, joint: bool = False, names: Sequence[str] | None = None
     ):
         train, test = sides.train, sides.test
         self.task_classes = [tuple(classes) for classes in task_classes]

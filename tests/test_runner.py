@@ -11,9 +11,9 @@ import pytest
 import torch
 from runs import QUICK, execute, run_until, spec_of
 
-from cl_bench import registry, runner
+from cl_bench import registry
 from cl_bench.errors import InputError, RunFailed
-from cl_bench.record import RunRecord, Store, read_record
+from cl_bench.record import RunRecord, Store, read_record, write_spec
 
 
 def test_a_record_says_what_happened(whole_run):
@@ -55,7 +55,7 @@ def test_an_interrupted_run_goes_on_to_the_same_record(toy_request, tmp_path, me
 
 def kill_and_repeat(spec, root, moments, threads="1"):
     """Start `run-one`, SIGKILL it after each given number of seconds, then let it finish."""
-    path = runner.write_spec(spec, Store(root).folder(spec))
+    path = write_spec(spec, Store(root).folder(spec))
     command = [sys.executable, "-m", "cl_bench", "run-one", str(path), "--results", str(root), "--threads", threads]
     for seconds in moments:
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
@@ -69,7 +69,7 @@ def kill_and_repeat(spec, root, moments, threads="1"):
 def test_sigkill_while_training_leaves_a_run_that_finishes_to_the_same_record(toy_request, tmp_path):
     spec = spec_of(toy_request, set={**QUICK, "passes": 60})
     whole = execute(spec, tmp_path / "whole")
-    path = runner.write_spec(spec, Store(tmp_path / "cut").folder(spec))
+    path = write_spec(spec, Store(tmp_path / "cut").folder(spec))
     command = [sys.executable, "-m", "cl_bench", "run-one", str(path), "--results", str(tmp_path / "cut")]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     record = Store(tmp_path / "cut").folder(spec) / "record.json"
@@ -113,7 +113,7 @@ def test_an_error_inside_a_method_fails_the_run_by_its_name(toy_request, tmp_pat
 
 def test_two_processes_on_one_run_train_it_once(toy_request, tmp_path):
     spec = spec_of(toy_request, "seq", set={**QUICK, "passes": 40})
-    path = runner.write_spec(spec, Store(tmp_path).folder(spec))
+    path = write_spec(spec, Store(tmp_path).folder(spec))
     command = [sys.executable, "-m", "cl_bench", "run-one", str(path), "--results", str(tmp_path)]
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     said = [process.communicate()[0] for process in both]
