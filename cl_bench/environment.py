@@ -19,7 +19,7 @@ def describe(device: str, threads: int) -> dict:
         "git_commit": _git_commit(),
         "python": platform.python_version(),
         "torch": torch.__version__,  # with its build, such as +cu130
-        **{name: version(name) for name in ("timm", "numpy", "scipy")},
+        **{name: version(name) for name in ("timm", "open_clip_torch", "torchvision", "numpy", "scipy")},
         "platform": f"{platform.system()} {platform.machine()}",
         "processor": _processor(),
         "device": device,
