@@ -90,9 +90,11 @@ def build(spec: BackboneSpec, state: dict[str, Tensor] | None) -> tuple[VisionTr
     if state is None:
         clip = _downloaded(spec.name, model, tag)
     else:
-        logging.disable(logging.WARNING)  # it would say that the weights are random
-        clip = open_clip.create_model(model, load_weights=False)
-        logging.disable(logging.NOTSET)
+        try:
+            logging.disable(logging.WARNING)  # it would say that the weights are random
+            clip = open_clip.create_model(model, load_weights=False)
+        finally:
+            logging.disable(logging.NOTSET)
         weight_files.require_fit(state, clip.state_dict(), spec)
         clip.load_state_dict({key: value.float() if value.is_floating_point() else value for key, value in state.items()})
     state = clip.state_dict()

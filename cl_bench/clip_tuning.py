@@ -16,9 +16,8 @@ from cl_bench import seeds
 from cl_bench.backbone import Attend, Backbone
 from cl_bench.config import Strict
 from cl_bench.errors import InputError, RunFailed
-from cl_bench.method import GradientMethod
 from cl_bench.nn import gaussians
-from cl_bench.nn.prompts import DeepPrompts
+from cl_bench.prompt_tuning import Prompted
 from cl_bench.stream import StreamInfo, Task, TaskInfo
 from cl_bench.trainer import Trainer
 
@@ -62,23 +61,16 @@ def cosines(projected: Tensor, text: Tensor, scale: Tensor | float) -> Tensor:
     return scale * (F.normalize(projected, dim=1) @ text.T)
 
 
-class ClipTuning(GradientMethod):
+class ClipTuning(Prompted):
     """Sequential prompt tuning of CLIP's image tower; subclasses change what happens to the prompts' update."""
 
     Config = ClipTuningConfig
-    PRESET = "nsp2-paper"
     TRANSFORM = {"resize": "short-crop", "interpolation": "bicubic"}  # CLIP's own preprocessing, on every data set
-    current_task_loss = True
-    statistics_batch = 100
 
     def __init__(self, config: ClipTuningConfig, backbone: Backbone, stream: StreamInfo):
         super().__init__(config, backbone, stream)
         require_text(backbone)
-        if config.layers > backbone.depth:
-            raise InputError(f"layers={config.layers}, but backbone {backbone.spec.name!r} has {backbone.depth} blocks")
         embedding, width = backbone.text.projection.shape
-        generator = seeds.generator(stream.init_seed, "prompts")
-        self.prompts = DeepPrompts(config.layers, config.prompts, width, generator).to(self.device)
         self.logit_scale = nn.Parameter(torch.tensor(backbone.text.scale, device=self.device))  # s
         self.head = nn.Linear(width, embedding, bias=config.visual_bias, device=self.device).requires_grad_(False)
         with torch.no_grad():
@@ -90,11 +82,6 @@ class ClipTuning(GradientMethod):
             self.register_buffer("means", torch.zeros(0, width, device=self.device))  # m_k
             self.register_buffer("factors", torch.zeros(0, gaussians.packed_length(width), device=self.device))  # of Sigma_k
         self.refinement_losses: list[float] = []
-
-    @property
-    def P(self) -> nn.Parameter:
-        """The prompts of the first blocks, (L, M, D)."""
-        return self.prompts.P
 
     def grow(self, task: TaskInfo) -> None:
         """Make room for the task's text features and, with refinement, its classes' Gaussians."""
@@ -116,21 +103,9 @@ class ClipTuning(GradientMethod):
         z = self.scores(self.backbone.features(images, self.prompts.attend), self.text_features[task.first_label :])  # (B, c_t)
         return F.cross_entropy(z / self.config.temperature, labels - task.first_label)
 
-    def make_optimizer(self, task: Task) -> optim.Optimizer:
-        """A new Adam for the prompts and the logit scale."""
-        return optim.Adam(self.trained_parameters(), **self.adam_settings())
-
     def trained_parameters(self) -> list[dict]:
         """The prompts, and the logit scale with or without weight decay."""
         return [{"params": [self.P]}, {"params": [self.logit_scale], **({} if self.config.logit_scale_wd else {"weight_decay": 0.0})}]
-
-    def adam_settings(self) -> dict:
-        """Learning rate and coupled weight decay; betas 0.9 and 0.999, eps 1e-8 are torch's own."""
-        return {"lr": self.config.learning_rate, "weight_decay": self.config.weight_decay}
-
-    def milestones(self) -> tuple[float, ...]:
-        """(0.4, 0.7) or (0.5, 0.8) of the passes."""
-        return (0.4, 0.7) if self.config.lr_milestones == "code" else (0.5, 0.8)
 
     def repeats(self) -> int:
         """2 or 1."""

@@ -19,7 +19,7 @@ from PIL import Image
 from cl_bench.config import Transform, canonical_json
 from cl_bench.decode import in_threads, rgb, size, stream_npy
 from cl_bench.errors import InputError
-from cl_bench.preprocess import evaluation_size
+from cl_bench.preprocess import central, evaluation_size
 from cl_bench.record import write_atomically
 from cl_bench.source import ImageSet, Ragged, Source, cached_files, data_folder
 
@@ -144,8 +144,7 @@ def evaluation_image(image: Image.Image, transform: Transform, image_size: int) 
     """The image (S, S, 3) as Pillow resizes and torchvision crops it: the reference of `Preprocess.plain`."""
     height, width = evaluation_size((image.height, image.width), image_size, transform.resize)
     pixels = np.asarray(image.resize((width, height), Image.Resampling[transform.interpolation.upper()]))
-    top, left = round((height - image_size) / 2), round((width - image_size) / 2)
-    return pixels[top : top + image_size, left : left + image_size]
+    return pixels[central(height, image_size), central(width, image_size)]
 
 
 def _own_folder(name: str) -> Path:

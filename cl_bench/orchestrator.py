@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 import cl_bench
+from cl_bench.decode import cores
 from cl_bench.errors import InputError
 from cl_bench.record import DamagedRecord, RunRecord, RunSpec, Store, write_spec
 from cl_bench.runner import decode
@@ -58,9 +59,8 @@ def execute(specs: list[RunSpec], store: Store, device: str, jobs: int | None, c
     """Run what is not finished yet and return every spec's outcome, in order. A failed run does not stop the others."""
     store.prepare()
     places = devices(device)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    slots = jobs or min(len(specs), cores if places == ["cpu"] else len(places))
-    threads = max(1, cores // slots)
+    slots = jobs or min(len(specs), cores() if places == ["cpu"] else len(places))
+    threads = max(1, cores() // slots)
     finished = {spec.run_id(): record for spec in specs if (record := _finished(store, spec))}
     pending = [spec for spec in specs if spec.run_id() not in finished]
     if finished:

@@ -155,7 +155,7 @@ def make_plan(request: Request) -> Plan:
     if request.limit is not None:
         require_image_per_class(request.limit, len(source.class_names))
     shared, per_method, precision = _sort_settings(request.set, [plugin.load().METHOD for plugin, _ in selections])
-    specs, warnings, trunks = [], [], {}
+    specs, warnings, trunks, named = [], [], {}, registry.named_backbones()
     for splits, seed in itertools.product(parse_splits(request.splits), parse_seeds(request.seeds)):
         order, order_seed, classes = resolve(request.order, seed, source.class_names)
         tasks = cut(classes, splits)
@@ -169,7 +169,7 @@ def make_plan(request: Request) -> Plan:
             published = settings_for(request.preset, kind.PRESET, plugin.name, f"{dataset}/{splits}")
             published = {key: setting.value for key, setting in published.items()}
             transform = build_config(Transform, [source.TRANSFORM, kind.TRANSFORM, _transform_of(published), shared], "the run")
-            backbone = _backbone(request, source, published.get("backbone"), transform)
+            backbone = _backbone(request, source, published.get("backbone"), transform, named)
             key = canonical_json(backbone.model_dump())
             trunk = trunks[key] if key in trunks else trunks.setdefault(key, backbones.load(backbone))
             preset = {**_known(source.preset(plugin.name), kind), **_known(published, kind)}
@@ -206,11 +206,11 @@ def make_plan(request: Request) -> Plan:
     return Plan(list(unique.values()), warnings)
 
 
-def _backbone(request: Request, source: Source, published: str | None, transform: Transform) -> BackboneSpec:
+def _backbone(request: Request, source: Source, published: str | None, transform: Transform, named: dict) -> BackboneSpec:
     name = request.backbone or published or source.default_backbone()
     if name is None:
         raise InputError(f"data set {source.name!r} has no backbone of its own; name one with --backbone (`cl-bench ls backbones`)")
-    spec = backbones.resolve(name, request.image_size, request.weights, registry.named_backbones())
+    spec = backbones.resolve(name, request.image_size, request.weights, named)
     mean, std = NORMALISATIONS.get(transform.normalisation, (spec.mean, spec.std))
     return spec.model_copy(update={"mean": mean, "std": std})
 

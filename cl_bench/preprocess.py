@@ -24,6 +24,12 @@ def evaluation_size(stored: tuple[int, int], size: int, rule: str) -> tuple[int,
     return (size, int(size * width / height)) if height <= width else (int(size * height / width), size)
 
 
+def central(length: int, size: int) -> slice:
+    """The middle `size` of `length` pixels, as torchvision's CenterCrop cuts it."""
+    start = round((length - size) / 2)
+    return slice(start, start + size)
+
+
 class Preprocess:
     """Resizes, augments and normalises; an image's augmentation depends on (data seed, pass, image index) alone."""
 
@@ -46,8 +52,7 @@ class Preprocess:
             if pixels.shape[-2:] != shape:
                 pixels = F.interpolate(pixels, shape, mode=self.transform.interpolation, antialias=True, align_corners=False)
                 pixels = pixels.add_(0.5).floor_().clamp_(0, 255)  # halves go up
-        top, left = round((height - self.size) / 2), round((width - self.size) / 2)
-        return pixels[..., top : top + self.size, left : left + self.size]
+        return pixels[..., central(height, self.size), central(width, self.size)]
 
     def augmented(self, images: np.ndarray | list[np.ndarray], pass_index: int, indices: np.ndarray, ready: bool = False) -> Tensor:
         """Training input (B, 3, S, S): "none" as `plain`, "crop" a random resized crop (aspect 3/4 to 4/3, bilinear), else see `augment`."""

@@ -3,6 +3,7 @@
 import tomllib
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,7 @@ def names() -> dict[str, Path]:
     return {path.stem: path for folder in cl_bench.__path__ for path in sorted((Path(folder) / "methods" / "presets").glob("*.toml"))}
 
 
+@cache
 def load(name: str) -> Preset:
     """The preset of this name. Raises InputError with the nearest one."""
     known = names()

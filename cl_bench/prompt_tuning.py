@@ -4,6 +4,7 @@ Cross-entropy of the current head's scores over a temperature, Adam with coupled
 prediction the scores of all heads stand side by side. NSP2 paper, appendix "Implementation details".
 """
 
+from abc import abstractmethod
 from typing import Literal
 
 import torch
@@ -37,26 +38,50 @@ class PromptTuningConfig(Strict):
     head_init: Literal["published", "fresh"] = "published"  # see TaskHeads.grow
 
 
-class PromptTuning(GradientMethod):
-    """Sequential prompt tuning; subclasses change what happens to the prompts' gradient or update."""
+class Prompted(GradientMethod):
+    """Prompts in the first blocks of a frozen ViT, a new Adam for every task; subclasses say what the scores are and what is trained besides."""
 
-    Config = PromptTuningConfig
     PRESET = "nsp2-paper"
     current_task_loss = True
     statistics_batch = 100
 
-    def __init__(self, config: PromptTuningConfig, backbone: Backbone, stream: StreamInfo):
+    def __init__(self, config: Strict, backbone: Backbone, stream: StreamInfo):
         super().__init__(config, backbone, stream)
         layers = backbone.depth if config.layers is None else config.layers
         if layers > backbone.depth:
             raise InputError(f"layers={layers}, but backbone {backbone.spec.name!r} has {backbone.depth} blocks")
         self.prompts = DeepPrompts(layers, config.prompts, backbone.width, seeds.generator(stream.init_seed, "prompts")).to(self.device)
-        self.head = TaskHeads(backbone.width)
 
     @property
     def P(self) -> torch.nn.Parameter:
-        """The prompts of all blocks, (L, M, D)."""
+        """The prompts of all prompted blocks, (L, M, D)."""
         return self.prompts.P
+
+    @abstractmethod
+    def trained_parameters(self) -> list:
+        """The prompts and what else is trained, as parameters or parameter groups."""
+
+    def make_optimizer(self, task: Task) -> optim.Optimizer:
+        """A new Adam for all that is trained."""
+        return optim.Adam(self.trained_parameters(), **self.adam_settings())
+
+    def adam_settings(self) -> dict:
+        """Learning rate and coupled weight decay; betas 0.9 and 0.999, eps 1e-8 are torch's own."""
+        return {"lr": self.config.learning_rate, "weight_decay": self.config.weight_decay}
+
+    def milestones(self) -> tuple[float, ...]:
+        """(0.4, 0.7) or (0.5, 0.8) of the passes."""
+        return (0.4, 0.7) if self.config.lr_milestones == "code" else (0.5, 0.8)
+
+
+class PromptTuning(Prompted):
+    """Sequential prompt tuning; subclasses change what happens to the prompts' gradient or update."""
+
+    Config = PromptTuningConfig
+
+    def __init__(self, config: PromptTuningConfig, backbone: Backbone, stream: StreamInfo):
+        super().__init__(config, backbone, stream)
+        self.head = TaskHeads(backbone.width)
 
     def grow(self, task: TaskInfo) -> None:
         """Add the task's head."""
@@ -68,21 +93,9 @@ class PromptTuning(GradientMethod):
         z = self.head.current(self.backbone.features(images, self.prompts.attend))  # (B, c_t)
         return F.cross_entropy(z / self.config.temperature, labels - task.first_label)
 
-    def make_optimizer(self, task: Task) -> optim.Optimizer:
-        """A new Adam for the prompts and the current head."""
-        return optim.Adam(self.trained_parameters(), **self.adam_settings())
-
     def trained_parameters(self) -> list[torch.nn.Parameter]:
         """The prompts, then weight and bias of the current head."""
         return [self.P, *self.head.heads[-1].parameters()]
-
-    def adam_settings(self) -> dict:
-        """Learning rate and coupled weight decay; betas 0.9 and 0.999, eps 1e-8 are torch's own."""
-        return {"lr": self.config.learning_rate, "weight_decay": self.config.weight_decay}
-
-    def milestones(self) -> tuple[float, ...]:
-        """(0.4, 0.7) or (0.5, 0.8) of the passes."""
-        return (0.4, 0.7) if self.config.lr_milestones == "code" else (0.5, 0.8)
 
     def repeats(self) -> int:
         """10 or 1."""
