@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import timm
+import torch
 from timm.models.vision_transformer import Attention, Block, VisionTransformer, checkpoint_filter_fn
 from torch import Tensor, nn
 
@@ -14,6 +15,8 @@ from cl_bench.errors import InputError
 
 Attend = Callable[[int, Block, Tensor], Tensor]
 """(block index, block, tokens (B, N, D) before norm1) -> attention output (B, N, D), before layer scale and the residual sum."""
+BeforeBlock = Callable[[int, Tensor], Tensor]
+"""(block index, tokens (B, N, D)) -> tokens (B, N', D) that enter the block."""
 
 
 class Backbone(nn.Module):
@@ -44,17 +47,38 @@ class Backbone(nn.Module):
         """Features (B, D) of normalised images (B, 3, H, W): timm's own pooling of the final tokens, the class token where there is one."""
         return self.vit.forward_head(tokens(self.vit, images, attend), pre_logits=True)
 
+    @torch.no_grad()
+    def frozen_features(self, images: Tensor) -> Tensor:
+        """Features (B, D) of the un-prompted network, without gradient: the query of prompt pools.
 
-def tokens(vit: VisionTransformer, images: Tensor, attend: Attend | None = None) -> Tensor:
-    """Tokens (B, N, D) after the final norm, from timm's own parts; `attend` replaces norm1 and attention of every block."""
+        Looked up for a batch that was announced as the unchanging input of known images (`cl_bench.frozen`), else one more forward pass.
+        """
+        known = getattr(images, "frozen_features", None)
+        return known(self) if known is not None else self.features(images).float()
+
+
+def tokens(vit: VisionTransformer, images: Tensor, attend: Attend | None = None, before_block: BeforeBlock | None = None) -> Tensor:
+    """Tokens (B, N, D) after the final norm, from timm's own parts; `attend` replaces norm1 and attention of every block, `before_block` may
+    change the tokens that enter one."""
     x = vit.norm_pre(vit.patch_drop(vit._pos_embed(vit.patch_embed(images))))  # (B, N, D)
     for index, block in enumerate(vit.blocks):
+        if before_block is not None:
+            x = before_block(index, x)
         if attend is None:
             x = block(x)
         else:
             x = x + block.drop_path1(block.ls1(attend(index, block, x)))
             x = x + block.drop_path2(block.ls2(block.mlp(block.norm2(x))))
     return vit.norm(x)
+
+
+def require_class_token(backbone: Backbone, method: str) -> None:
+    """Raise InputError unless the backbone's feature is its class token, which prompt pools use as query."""
+    if not backbone.vit.has_class_token or backbone.vit.global_pool != "token":
+        raise InputError(
+            f"{method} needs a backbone that reads its class token, and {backbone.spec.name!r} does not; "
+            "choose another, such as --backbone vit_base_patch16_224.augreg_in21k"
+        )
 
 
 def require_plain(vit: nn.Module, name: str) -> None:

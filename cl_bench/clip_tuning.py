@@ -13,10 +13,11 @@ from torch import Tensor, nn, optim
 from torch.nn import functional as F
 
 from cl_bench import seeds
-from cl_bench.backbone import Attend, Backbone
+from cl_bench.backbone import Backbone
 from cl_bench.config import Strict
 from cl_bench.errors import InputError, RunFailed
 from cl_bench.nn import gaussians
+from cl_bench.nn.statistics import Observing
 from cl_bench.prompt_tuning import Prompted
 from cl_bench.stream import StreamInfo, Task, TaskInfo
 from cl_bench.trainer import Trainer
@@ -115,13 +116,14 @@ class ClipTuning(Prompted):
         """Statistics and refinement."""
         self.visit(task, trainer, None)
 
-    def visit(self, task: Task, trainer: Trainer, attend: Attend | None) -> None:
+    def visit(self, task: Task, trainer: Trainer, observing: Observing | None) -> None:
         """One plain pass over the task's images, with an attention that observes or the prompts' own; then Gaussians and refinement."""
-        if attend is None and not self.config.refine_head:
+        if observing is None and not self.config.refine_head:
             return
+        attend = observing(self.prompts) if observing else self.prompts.attend
         features, labels = [], []
         for images, answers in trainer.plain(task, self.statistics_batch):
-            features.append(self.backbone.features(images, attend or self.prompts.attend))
+            features.append(self.backbone.features(images, attend))
             labels.append(answers)
         if self.config.refine_head:
             self._describe(torch.cat(features), torch.cat(labels), task)

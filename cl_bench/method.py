@@ -63,7 +63,7 @@ class GradientMethod(Method):
     """A method that minimises a loss: `learn` is begin_task, `Trainer.fit`, end_task."""
 
     def learn(self, task: Task, trainer: Trainer) -> None:
-        """Train on the task with the config's batch, passes, learning rate and milestones."""
+        """Train on the task with the config's batch, passes and learning rate."""
         self.grow(task)
         self.begin_task(task)
         trainer.fit(
@@ -74,7 +74,8 @@ class GradientMethod(Method):
             batch=self.config.batch,
             passes=self.config.passes,
             repeats=self.repeats(),
-            milestones=self.milestones(),
+            rate=self.rate,
+            drop_last=self.drop_last(),
         )
         self.end_task(task, trainer)
 
@@ -90,9 +91,13 @@ class GradientMethod(Method):
         """Passes that share one shuffle (and one learning rate)."""
         return 1
 
-    def milestones(self) -> tuple[float, ...]:
-        """Fractions of the passes after which the learning rate is multiplied by 0.1."""
-        return ()
+    def rate(self, done: int) -> float:
+        """Factor on the learning rate after `done` passes of the task."""
+        return 1.0
+
+    def drop_last(self) -> bool:
+        """Whether a pass leaves out its last partial batch, as some published code does."""
+        return False
 
     def begin_task(self, task: Task) -> None:
         """Called after `grow`, before training."""

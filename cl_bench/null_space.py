@@ -12,6 +12,7 @@ first task by an order of magnitude; `subspace=iso` and `subspace=random` shrink
 the two effects apart. `affine=exact` uses the conditions with LayerNorm's scale and the prompts' deviation, which paper and code drop.
 """
 
+from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -47,17 +48,19 @@ class NullSpaceConfig(Strict):
 
 
 class NullSpaceUpdates:
-    """Mixed in before a prompt-tuning method (`P`, `prompts`, `visit`): updates become P <- P + B2 U B1 from the second task on."""
+    """Mixed in before a prompt-tuning method (`P`, `visit`): updates become P <- P + B2 U B1 from the second task on."""
+
+    b2_blocks = 1  # B_2 is made of so many diagonal blocks
 
     def __init__(self, config: NullSpaceConfig, backbone: Backbone, stream: StreamInfo):
         super().__init__(config, backbone, stream)
-        if config.b2 and config.prompts < 3:
+        layers, M, D = self.P.shape
+        if config.b2 and M // self.b2_blocks < 3:
             raise InputError(
-                f"b2=on needs at least 3 prompts to find a null space among them, got prompts={config.prompts}; give b2=off or more prompts"
+                f"b2=on needs at least 3 prompts to find a null space among them, got prompts={M // self.b2_blocks}; give b2=off or more prompts"
             )
         if config.b1 and not isinstance(backbone.vit.blocks[0].attn.k_norm, torch.nn.Identity):
             raise InputError(f"backbone {backbone.spec.name!r} normalises its keys, for which NSP2's first condition is not linear; give b1=off")
-        layers, M, D = self.P.shape
         for name, shape in {"C1": (layers, D, D), "C2": (layers, M, M), "B1": (layers, D, D), "B2": (layers, M, M)}.items():
             self.register_buffer(name, torch.zeros(shape, dtype=torch.float64, device=self.device))
         self.register_buffer("P_prev", torch.zeros(layers, M, D, device=self.device))
@@ -71,16 +74,21 @@ class NullSpaceUpdates:
         return loss
 
     def make_optimizer(self, task: Task) -> optim.Optimizer:
-        """Adam whose finished prompt update is projected; plain Adam in the first task or with both projections off."""
-        if task.index == 0 or not (self.config.b1 or self.config.b2):
-            return super().make_optimizer(task)
+        """Adam whose finished updates are projected; plain Adam in the first task or with nothing to project."""
+        projections = self.projections() if task.index else []
+        return ProjectedAdam(self.trained_parameters(), projections, **self.adam_settings()) if projections else super().make_optimizer(task)
+
+    def projections(self) -> list[tuple[torch.nn.Parameter, Callable[[Tensor], Tensor]]]:
+        """The prompts with U -> B2 U B1; empty with both off."""
+        if not (self.config.b1 or self.config.b2):
+            return []
         B1, B2 = self.B1.float(), self.B2.float()
 
         def project(U: Tensor) -> Tensor:  # (L, M, D)
             U = U @ B1 if self.config.b1 else U
             return B2 @ U if self.config.b2 else U
 
-        return ProjectedAdam(self.trained_parameters(), self.P, project, **self.adam_settings())
+        return [(self.P, project)]
 
     def end_task(self, task: Task, trainer: Trainer) -> None:
         """Add the task's covariances and derive B1 and B2 for the next one; neither is needed after the last task."""
@@ -89,8 +97,8 @@ class NullSpaceUpdates:
         if task.index < self.stream.num_tasks - 1:
             self.P_prev.copy_(self.P.detach())
             if self.config.b1 or self.config.b2:
-                moments = AttentionMoments(self.prompts, self.backbone.vit)
-        self.visit(task, trainer, moments and moments.attend)
+                moments = AttentionMoments(self.P, self.backbone.vit)
+        self.visit(task, trainer, moments and moments.observing)
         if moments:
             self._add(moments, task)
 
@@ -107,17 +115,24 @@ class NullSpaceUpdates:
         eta1 = self.config.eta if self.config.eta1 is None else self.config.eta1
         eta2 = self.config.eta if self.config.eta2 is None else self.config.eta2
         if self.config.b1:
-            self.R1 = self._update(self.B1, self.C1, eta1, task, "B1")
+            self.R1 = self.update_projections(self.B1, self.C1, eta1, task, "B1")
         if self.config.b2:
-            self.R2 = self._update(self.B2, self.C2, eta2, task, "B2")
+            self.R2 = self.update_projections(self.B2, self.C2, eta2, task, "B2", self.b2_blocks)
 
-    def _update(self, B: Tensor, C: Tensor, eta: float, task: Task, name: str) -> list[int]:
-        """Write eta B + (1 - eta) I of every block into B; returns the nullities R."""
-        nullities = []
+    def update_projections(self, B: Tensor, C: Tensor, eta: float, task: Task, name: str, blocks: int = 1) -> list[int]:
+        """Write eta B + (1 - eta) I of every layer's C (L, n, n), or of its diagonal blocks, into B; returns the nullities R."""
+        nullities, width = [], C.shape[1] // blocks
         for layer in range(len(C)):
-            generator = seeds.generator(self.stream.init_seed, "random subspace", name, task.index, layer)
-            projection, R = fused_projection(C[layer], eta, self.config.nullity, self.config.nsp_norm, self.config.subspace, generator)
-            B[layer] = projection
+            R = 0
+            for block in range(blocks):
+                part = slice(block * width, (block + 1) * width)
+                key = (layer,) if blocks == 1 else (layer, block)
+                generator = seeds.generator(self.stream.init_seed, "random subspace", name, task.index, *key)
+                projection, rank = fused_projection(
+                    C[layer, part, part], eta, self.config.nullity, self.config.nsp_norm, self.config.subspace, generator
+                )
+                B[layer, part, part] = projection
+                R += rank
             nullities.append(R)
         return nullities
 

@@ -13,12 +13,13 @@ from torch import Tensor, optim
 from torch.nn import functional as F
 
 from cl_bench import seeds
-from cl_bench.backbone import Attend, Backbone
+from cl_bench.backbone import Backbone
 from cl_bench.config import Strict
 from cl_bench.errors import InputError
 from cl_bench.method import GradientMethod
 from cl_bench.nn.heads import TaskHeads
 from cl_bench.nn.prompts import DeepPrompts
+from cl_bench.nn.statistics import Observing
 from cl_bench.stream import StreamInfo, Task, TaskInfo
 from cl_bench.trainer import Trainer
 
@@ -69,9 +70,10 @@ class Prompted(GradientMethod):
         """Learning rate and coupled weight decay; betas 0.9 and 0.999, eps 1e-8 are torch's own."""
         return {"lr": self.config.learning_rate, "weight_decay": self.config.weight_decay}
 
-    def milestones(self) -> tuple[float, ...]:
-        """(0.4, 0.7) or (0.5, 0.8) of the passes."""
-        return (0.4, 0.7) if self.config.lr_milestones == "code" else (0.5, 0.8)
+    def rate(self, done: int) -> float:
+        """A tenth after 0.4 and again after 0.7 (or 0.5 and 0.8) of the passes."""
+        milestones = (0.4, 0.7) if self.config.lr_milestones == "code" else (0.5, 0.8)
+        return 0.1 ** sum(done >= milestone * self.config.passes - 1e-9 for milestone in milestones)
 
 
 class PromptTuning(Prompted):
@@ -101,11 +103,11 @@ class PromptTuning(Prompted):
         """10 or 1."""
         return 10 if self.config.epoch_mode == "repeat10" else 1
 
-    def visit(self, task: Task, trainer: Trainer, attend: Attend | None) -> None:
+    def visit(self, task: Task, trainer: Trainer, observing: Observing | None) -> None:
         """One plain pass over the task's images after training, with an attention that observes; nothing without one."""
-        if attend is not None:
+        if observing is not None:
             for images, _ in trainer.plain(task, self.statistics_batch):
-                self.backbone.features(images, attend)
+                self.backbone.features(images, observing(self.prompts))
 
     def predict(self, images: Tensor) -> Tensor:
         """Scores of all heads, (B, K_seen)."""

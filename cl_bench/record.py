@@ -17,7 +17,7 @@ CORE_VERSION = 2  # raise it when a change outside a method's file changes resul
 
 
 class RunSpec(Strict):
-    """Everything that decides a run's outcome, fully resolved. Paths, labels and display names are carried but are not identity."""
+    """Everything that decides a run's outcome, fully resolved. Paths, labels and names are carried but are not identity."""
 
     core_version: int = CORE_VERSION
     method: str
@@ -42,6 +42,7 @@ class RunSpec(Strict):
     label: str  # the method with the options that differ from the benchmark's preset
     display: str  # the method's name in tables
     smoke: bool = False
+    as_published: tuple[str, ...] = ()  # what `as_published` set, such as "batchwise_eval=on"
 
     @property
     def num_tasks(self) -> int:
@@ -50,7 +51,7 @@ class RunSpec(Strict):
 
     def identity(self) -> dict:
         """The JSON values that are hashed: a change in any of them is another run."""
-        values = self.model_dump(mode="json", exclude={"dataset_argument", "label", "display", "smoke"})
+        values = self.model_dump(mode="json", exclude={"dataset_argument", "label", "display", "smoke", "as_published"})
         values["backbone"].pop("weights")
         return values
 
@@ -112,6 +113,33 @@ class TaskRecord(Strict):
         return self.model_dump(mode="json", exclude={"learn_seconds", "evaluate_seconds", "peak_memory_bytes"})
 
 
+class Certificate(Strict):
+    """Predictions of the finished method for test images one at a time, in batches in stream order, and in shuffled batches."""
+
+    images: int
+    batch: int
+    changed_in_batches: int  # predictions that differ from those for the image alone
+    changed_when_shuffled: int
+    right_alone: int
+    right_in_batches: int
+    right_when_shuffled: int
+
+    @property
+    def inductive(self) -> bool:
+        """Whether no prediction depends on the batch."""
+        return self.changed_in_batches == self.changed_when_shuffled == 0
+
+    def sentence(self) -> str:
+        """The finding as one line."""
+        if self.inductive:
+            return f"inductive: of {self.images} test images none is predicted otherwise alone, in batches of {self.batch} or shuffled"
+        return (
+            f"NOT inductive: of {self.images} test images {self.changed_in_batches} are predicted otherwise in batches of {self.batch} in stream "
+            f"order than alone, {self.changed_when_shuffled} when shuffled; right alone {self.right_alone}, in batches {self.right_in_batches}, "
+            f"shuffled {self.right_when_shuffled}"
+        )
+
+
 class RunRecord(Strict):
     """A run's specification and its tasks so far; written after every task."""
 
@@ -122,6 +150,7 @@ class RunRecord(Strict):
     tasks: tuple[TaskRecord, ...] = ()
     threads: int
     environments: tuple[dict[str, Any], ...]  # one per start of the run
+    certificate: Certificate | None = None  # made when the last task is learned
 
     @property
     def correct(self) -> list[list[int]]:

@@ -17,6 +17,7 @@ from safetensors.torch import save as save_tensors
 
 from cl_bench import backbone as backbones
 from cl_bench import environment, registry, seeds
+from cl_bench.certificate import certify
 from cl_bench.config import canonical_json
 from cl_bench.errors import InputError, RunFailed
 from cl_bench.method import Method
@@ -158,13 +159,38 @@ def _learn_remaining(record: RunRecord, store: Store, method: Method, stream: St
             evaluate_seconds=evaluated - learned,
             peak_memory_bytes=environment.peak_memory_bytes(device),
         )
-        status = "done" if index + 1 == stream.num_tasks else "running"
-        record = record.model_copy(update={"tasks": (*record.tasks, done), "status": status})
+        record = record.model_copy(update={"tasks": (*record.tasks, done)})
         _save(record, store, tensors, predictions)
         seen, right = sum(stream.test_sizes[: len(done.correct)]), sum(done.correct)
         cost = f"{evaluated - start:.1f} s, {len(tensors) / 1e6:.1f} MB kept"
         say(f"task {index + 1}/{stream.num_tasks}: {right} of {seen} test images right ({right / seen:.1%}), {cost}")
+    return _finish(record, store, method, stream, say)
+
+
+def _finish(record: RunRecord, store: Store, method: Method, stream: Stream, say: Say) -> RunRecord:
+    """Make the inductive certificate of a method that has learned every task; the record is done with it."""
+    certificate = certify(method.predict, stream, stream.num_tasks)
+    record = record.model_copy(update={"status": "done", "certificate": certificate})
+    try:
+        store.save(record)
+    except OSError as error:
+        raise _cannot_write(store.folder(record.spec), error) from error
+    say(certificate.sentence())
     return record
+
+
+def recertify(spec: RunSpec, store: Store, device: str, threads: int, say: Say) -> RunRecord:
+    """Make the certificate of a finished run anew, from its checkpoint. Raises InputError when the run is not finished."""
+    with _sole_owner(store, spec, say):
+        record = _existing(spec, store, say)
+        if record is None or record.status != "done":
+            raise InputError(f"the run {spec.run_id()} is not finished; `cl-bench run` with its options continues it")
+        torch.set_num_threads(threads)
+        source = open_source(spec)
+        stream = build_stream(spec, source, torch.device(device))
+        method = build_method(spec, source, torch.device(device), stream.num_tasks)
+        _restore(record, store.folder(spec), method, stream, lambda line: None)
+        return _finish(record, store, method, stream, say)
 
 
 def _save(record: RunRecord, store: Store, tensors: bytes, predictions: dict[str, np.ndarray]) -> None:
@@ -177,10 +203,14 @@ def _save(record: RunRecord, store: Store, tensors: bytes, predictions: dict[str
         write_atomically(folder / "predictions.npz", buffer.getvalue())
         store.save(record)
     except OSError as error:
-        raise RunFailed(f"cannot write {folder}: {error.strerror}; free space and repeat the command, finished tasks are kept") from error
+        raise _cannot_write(folder, error) from error
     for path in folder.glob("checkpoint-*.safetensors"):
         if path != checkpoint_path(folder, len(record.tasks)):
             path.unlink()
+
+
+def _cannot_write(folder: Path, error: OSError) -> RunFailed:
+    return RunFailed(f"cannot write {folder}: {error.strerror}; free space and repeat the command, finished tasks are kept")
 
 
 def checkpoint_path(folder: Path, tasks: int) -> Path:

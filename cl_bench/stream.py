@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from cl_bench.errors import InputError, RunFailed
+from cl_bench.frozen import FrozenFeatures
 from cl_bench.preprocess import Preprocess
 from cl_bench.seeds import permutation
 from cl_bench.source import ImageSet, Source
@@ -40,6 +41,10 @@ class Task(TaskInfo):
         self._rows, self._preprocess = rows, preprocess
         self._train, self._evaluated = train.select(rows), evaluated.select(rows)
         self.labels = torch.from_numpy(labels).to(preprocess.device)
+        self._frozen = FrozenFeatures([len(rows)], self._inputs)
+
+    def _inputs(self, chosen: np.ndarray) -> Tensor:
+        return self._preprocess.plain(self._evaluated.pixels(chosen), self._evaluated.ready)
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -50,8 +55,15 @@ class Task(TaskInfo):
 
     def augmenting(self, chosen: np.ndarray, pass_index: int) -> Callable[[], tuple[Tensor, Tensor]]:
         """Start `augmented`; the function returned waits for it. A trainer starts the next batch before it uses this one."""
-        images = self._preprocess.augmenting(self._train.pixels(chosen), pass_index, self._rows[chosen], self._train.ready)
-        return lambda: (images(), self.labels[torch.from_numpy(chosen).to(self._preprocess.device)])
+        begun = self._preprocess.augmenting(self._train.pixels(chosen), pass_index, self._rows[chosen], self._train.ready)
+
+        def batch() -> tuple[Tensor, Tensor]:
+            images = begun()
+            if self._preprocess.transform.augment == "none":
+                images = self._frozen.announce(images, chosen)
+            return images, self.labels[torch.from_numpy(chosen).to(self._preprocess.device)]
+
+        return batch
 
     def plain(self, batch: int, chosen: np.ndarray | None = None) -> Iterator[tuple[Tensor, Tensor]]:
         """All images of the task (or the chosen ones), each once, as at evaluation; the last batch may be smaller."""
@@ -59,7 +71,7 @@ class Task(TaskInfo):
         for start in range(0, len(chosen), batch):
             part = chosen[start : start + batch]
             labels = self.labels[torch.from_numpy(part).to(self._preprocess.device)]
-            yield self._preprocess.plain(self._evaluated.pixels(part), self._evaluated.ready), labels
+            yield self._frozen.announce(self._inputs(part), part), labels
 
 
 @dataclass(frozen=True)
@@ -95,6 +107,14 @@ class Stream:
         self._position[order] = np.arange(len(order))
         self._task_of_position = np.repeat(np.arange(len(self.task_classes)), [len(classes) for classes in self.task_classes])
         self._order = np.array(order)
+        positions = self._position[test.labels]
+        known = np.flatnonzero(positions >= 0)
+        self._test_rows = known[np.argsort(self._task_of_position[positions[known]], kind="stable")]  # task after task
+        self._frozen = FrozenFeatures(self.test_sizes, self._test_inputs)
+
+    def _test_inputs(self, places: np.ndarray) -> Tensor:
+        """Network input of test images by their place in stream order."""
+        return self._preprocess.plain(self._test.pixels(self._test_rows[places]), self._test.ready)
 
     @property
     def num_tasks(self) -> int:
@@ -118,20 +138,36 @@ class Stream:
         rows = np.flatnonzero(np.isin(self._train.labels, info.classes))
         return Task(info, self._train, self._train_evaluated, rows, self._position[self._train.labels[rows]], self._preprocess)
 
+    def _seen(self, learned: int) -> tuple[int, np.ndarray]:
+        """Classes seen after learning `learned` tasks, and the rows of their test images, task after task."""
+        seen = sum(len(classes) for classes in self._learned[:learned])
+        return seen, self._test_rows[self._position[self._test.labels[self._test_rows]] < seen]
+
+    def probe(self, learned: int, blocks: int, length: int) -> tuple[Callable[[np.ndarray], Tensor], np.ndarray]:
+        """Some test images of the tasks seen for the inductive certificate: a function from positions to network input, and the labels.
+
+        `blocks` runs of `length` consecutive images, spread evenly over the stream, so that most batches hold one task's images as those of
+        an evaluation do; all images where there are no more.
+        """
+        rows = self._seen(learned)[1]
+        if len(rows) > blocks * length:
+            rows = np.concatenate([rows[start : start + length] for start in np.linspace(0, len(rows) - length, blocks).astype(int)])
+        labels = self._position[self._test.labels[rows]]
+        return lambda chosen: self._preprocess.plain(self._test.pixels(rows[chosen]), self._test.ready), labels
+
     @torch.inference_mode()
     def evaluate(self, predict: Callable[[Tensor], Tensor], learned: int, batch: int = 256) -> Evaluation:
         """One pass over the test images of all tasks seen after learning `learned` tasks; `predict` gets images alone."""
-        seen = sum(len(classes) for classes in self._learned[:learned])
+        seen, rows = self._seen(learned)
         positions = self._position[self._test.labels]
-        rows = np.flatnonzero((positions >= 0) & (positions < seen))
-        rows = rows[np.argsort(self._task_of_position[positions[rows]], kind="stable")]
         device = self._preprocess.device
         task_of_class = torch.from_numpy(self._task_of_position[:seen]).to(device)
         labels = torch.from_numpy(positions[rows]).to(device)
         answers, answers_within, finite = [], [], torch.ones((), dtype=torch.bool, device=device)
         for start in range(0, len(rows), batch):
             part = slice(start, start + batch)
-            scores = predict(self._preprocess.plain(self._test.pixels(rows[part]), self._test.ready))
+            places = np.arange(len(rows))[part]
+            scores = predict(self._frozen.announce(self._test_inputs(places), places))
             if scores.shape != (len(rows[part]), seen):
                 raise RuntimeError(f"predict returned scores of shape {tuple(scores.shape)}, expected {(len(rows[part]), seen)}")
             finite &= torch.isfinite(scores).all()

@@ -45,22 +45,26 @@ class Trainer:
         batch: int,
         passes: int,
         repeats: int = 1,
-        milestones: tuple[float, ...] = (),
+        rate: Callable[[int], float] = lambda done: 1.0,
+        drop_last: bool = False,
         after_backward: Callable[[], None] | None = None,
     ) -> None:
-        """Minimise `loss` for `passes` passes over the task, every image once a pass, last partial batch included.
+        """Minimise `loss` for `passes` passes over the task, every image once a pass, last partial batch included unless `drop_last`.
 
-        `repeats` passes are shuffled together (an image may then stand twice in a batch). The learning rate falls to a tenth once
-        each fraction of the passes in `milestones` is done, at the start of a shuffle. Raises RunFailed when the loss is not finite.
+        `repeats` passes are shuffled together (an image may then stand twice in a batch). The learning rate is multiplied by
+        `rate(passes done)` at the start of each shuffle. Raises RunFailed when the loss is not finite or no batch is left.
         """
+        if drop_last and repeats * len(task) < batch:
+            few = f"{len(task)} images, batch {batch}"
+            raise RunFailed(f"drop_last leaves nothing of task {task.index + 1}: {few}; give drop_last=off or a smaller batch")
         rates = [group["lr"] for group in optimizer.param_groups]
         for first in range(0, passes, repeats):
             count = min(repeats, passes - first)
-            decay = 0.1 ** sum(first >= milestone * passes - 1e-9 for milestone in milestones)
-            for group, rate in zip(optimizer.param_groups, rates, strict=True):
-                group["lr"] = rate * decay
+            factor = rate(first)
+            for group, base in zip(optimizer.param_groups, rates, strict=True):
+                group["lr"] = base * factor
             start = time.perf_counter()
-            mean = self._epoch(task, loss, optimizer, after_backward, batch, first, count)
+            mean = self._epoch(task, loss, optimizer, after_backward, batch, first, count, drop_last)
             if not math.isfinite(mean):
                 raise RunFailed(f"the training loss of task {task.index + 1} became {mean} in pass {first + 1}; lower learning_rate")
             self.pass_losses += [mean] * count
@@ -70,9 +74,10 @@ class Trainer:
         if not all(bool(torch.isfinite(parameter).all()) for parameter in trained):
             raise RunFailed(f"training task {task.index + 1} ended with parameters that are not finite; lower learning_rate")
 
-    def _epoch(self, task, loss, optimizer, after_backward, batch, first, count) -> float:
+    def _epoch(self, task, loss, optimizer, after_backward, batch, first, count, drop_last) -> float:
         """`count` passes shuffled together; the mean loss, fetched from the device once."""
         order = permutation(count * len(task), self.data_seed, "shuffle", task.index, first)
+        order = order[: len(order) // batch * batch] if drop_last else order
         total = torch.zeros((), dtype=torch.float64, device=self.device)
         batches = [order[start : start + batch] for start in range(0, len(order), batch)]
         following = self._input(task, batches[0], first, count)
@@ -108,5 +113,13 @@ class Trainer:
         """The task's images as at evaluation, counted; for statistics, in full precision and without gradients."""
         with torch.no_grad():
             for images, labels in task.plain(batch, chosen):
+                self.images_seen += len(images)
+                yield images, labels
+
+    def augmented(self, task: Task, batch: int, chosen: np.ndarray, pass_index: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """As `plain`, with the augmentation of a pass."""
+        with torch.no_grad():
+            for start in range(0, len(chosen), batch):
+                images, labels = task.augmented(chosen[start : start + batch], pass_index)
                 self.images_seen += len(images)
                 yield images, labels

@@ -217,7 +217,8 @@ def test_a_loss_or_parameter_that_is_not_finite_fails_the_run(name):
     with pytest.raises(RunFailed, match="task 1 became nan in pass 1"):
         toys.learn(method, stream)
     method = toys.method(name, 1, passes=1, batch=1000)
-    method.after_backward = lambda task: method.P.grad.fill_(np.inf)  # the one loss is finite, what its step leaves is not
+    prompts = next(parameter for parameter in method.parameters() if parameter.requires_grad)
+    method.after_backward = lambda task: prompts.grad.fill_(np.inf)  # the one loss is finite, what its step leaves is not
     with pytest.raises(RunFailed, match="ended with parameters that are not finite"):
         toys.learn(method, stream)
 

@@ -21,10 +21,10 @@ def test_covariances_are_positive_and_add_up_over_tasks():
     toys.learn(one, stream, upto=1)
     after_one = two.C1.clone()
     toys.learn(two, stream, upto=2, start=1)
-    moments = AttentionMoments(two.prompts, two.backbone.vit)
+    moments = AttentionMoments(two.P, two.backbone.vit)
     with torch.no_grad():
         for images, _ in stream.task(1).plain(7):
-            two.backbone.features(images, moments.attend)
+            two.backbone.features(images, moments.observing(two.prompts))
     assert torch.allclose(two.C1, after_one + moments.covariances()[0] / moments.rows, rtol=1e-4, atol=1e-5 * two.C1.abs().max().item())
     assert torch.linalg.eigvalsh(two.C1).min() > -1e-8 and torch.linalg.eigvalsh(two.C2).min() > -1e-8
 

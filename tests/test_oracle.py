@@ -43,9 +43,9 @@ def case():
         for layer in range(2):
             prompts.P[layer] = value(f"blocks.{layer}.prompt.prompt", (1, 4, 768))[0]
     images = torch.tensor(np.random.default_rng(11).standard_normal((8, 3, 224, 224)), dtype=torch.float32)
-    moments = AttentionMoments(prompts, vit)
+    moments = AttentionMoments(prompts.P, vit)
     with torch.no_grad():
-        backbones.tokens(vit, images, moments.attend)
+        backbones.tokens(vit, images, moments.observing(prompts))
     tokens = backbones.tokens(vit, images, prompts.attend)
     weights = torch.tensor(np.random.default_rng(12).standard_normal(768), dtype=torch.float32)
     (tokens[:, 0] @ weights).sum().backward()
@@ -91,7 +91,7 @@ def test_one_projected_adam_step_equals_the_published_one(case):
     B1, B2 = (torch.stack([fused_projection(C, eta, "official", "fro")[0] for C in sums / moments.rows]).float() for sums in moments.covariances())
     P = torch.nn.Parameter(prompts.P.detach().clone())
     P.grad = torch.stack([torch.tensor(numbers[f"prompt_grad_{layer}"]) for layer in range(2)])
-    ProjectedAdam([P], P, lambda U: B2 @ U @ B1, lr=0.01, weight_decay=5e-5).step()
+    ProjectedAdam([P], [(P, lambda U: B2 @ U @ B1)], lr=0.01, weight_decay=5e-5).step()
     for layer in range(2):
         assert np.abs(P[layer].detach().numpy() - numbers[f"prompt_after_step_{layer}"]).max() < 1e-5
 

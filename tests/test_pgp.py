@@ -3,7 +3,8 @@
 import pytest
 import torch
 import toys
-from cl_bench.methods.vpt_pgp import grown_basis
+
+from cl_bench.nn.subspaces import grown_basis
 
 TASKS = [[2, 0], [1, 3, 4], [5, 6]]
 
@@ -15,7 +16,7 @@ def after(upto, name="vpt-pgp", **options):
 
 
 def bases(method):
-    return [M[:, M.any(0)] for M in method.M]
+    return [M[:, M.any(0)] for M in method.subspaces.M]
 
 
 def test_bases_are_orthonormal_nested_and_grow():
@@ -42,7 +43,7 @@ def test_what_the_old_basis_captures_counts():
 
 
 def test_the_projected_update_lies_outside_the_protected_subspace_and_the_projected_gradient_under_adam_does_not():
-    grad, update = after(2, energy=0.9), after(2, energy=0.9, stage="update")
+    grad, update = after(2, energy=0.9), after(2, energy=0.9, pgp_stage="update")
     assert update.diagnostics()["update_inside_protected"] < 1e-4
     assert 1e-3 < grad.diagnostics()["update_inside_protected"] < 1.0
 
@@ -64,11 +65,11 @@ def test_with_plain_gradient_steps_both_stages_agree():
 
 @pytest.mark.parametrize("stage", ["grad", "update"])
 def test_energy_0_is_vpt_seq_bit_for_bit(stage):
-    free, seq = after(3, energy=0.0, stage=stage), after(3, "vpt-seq")
+    free, seq = after(3, energy=0.0, pgp_stage=stage), after(3, "vpt-seq")
     assert torch.equal(free.P, seq.P) and torch.equal(free.head.heads[2].weight, seq.head.heads[2].weight)
 
 
-OPTIONS = [{}, {"stage": "update"}, {"features": "ln"}, {"include_prompt": True}, {"energy": 0.97}]
+OPTIONS = [{}, {"pgp_stage": "update"}, {"pgp_feat": "ln"}, {"pgp_include_prompt": True}, {"energy": 0.97}]
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
@@ -78,9 +79,9 @@ def test_the_first_task_is_that_of_vpt_seq_and_the_second_is_not(options):
 
 
 def test_weight_decay_before_the_projection_is_projected_too():
-    before = after(2, energy=0.9, weight_decay=0.5, weight_decay_stage="before")
+    before = after(2, energy=0.9, weight_decay=0.5, pgp_wd="before")
     later = after(2, energy=0.9, weight_decay=0.5)
-    first = after(1, energy=0.9, weight_decay=0.5, weight_decay_stage="before")
+    first = after(1, energy=0.9, weight_decay=0.5, pgp_wd="before")
     assert torch.equal(first.P, after(1, energy=0.9, weight_decay=0.5).P) or torch.allclose(
         first.P, after(1, energy=0.9, weight_decay=0.5).P, atol=1e-5
     )
@@ -88,8 +89,8 @@ def test_weight_decay_before_the_projection_is_projected_too():
 
 
 def test_tokens_before_and_after_the_norm_span_different_bases():
-    raw, normalised = after(1, energy=0.9), after(1, energy=0.9, features="ln")
-    assert not torch.allclose(raw.M, normalised.M, atol=1e-3)
+    raw, normalised = after(1, energy=0.9), after(1, energy=0.9, pgp_feat="ln")
+    assert not torch.allclose(raw.subspaces.M, normalised.subspaces.M, atol=1e-3)
 
 
 def test_the_public_codes_rank_rules_by_hand():
@@ -103,12 +104,12 @@ def test_the_public_codes_rank_rules_by_hand():
 def test_the_nsp_norm_scales_as_nsp2_does():
     from cl_bench.errors import InputError
 
-    method = after(1, energy=0.9, stage="update", norm="nsp", eta=0.8)
+    method = after(1, energy=0.9, pgp_stage="update", pgp_norm="nsp", eta=0.8)
     method.begin_task(None)
     U = torch.randn_like(method.P)
     for layer, M in enumerate(bases(method)):
         D, r = M.shape
         B = 0.8 * (torch.eye(D).double() - M @ M.T) / (D - r) ** 0.5 + 0.2 * torch.eye(D).double()
         assert torch.allclose(method._outside(U)[layer].double(), U[layer].double() @ B, atol=1e-5)
-    with pytest.raises(InputError, match="norm=nsp needs stage=update"):
-        after(1, norm="nsp")
+    with pytest.raises(InputError, match="pgp_norm=nsp needs pgp_stage=update"):
+        after(1, pgp_norm="nsp")

@@ -57,7 +57,7 @@ def test_adams_moments_see_the_unprojected_gradient_and_only_the_update_is_proje
     B1, B2 = covariance(6).float(), covariance(3, 1).float()
     P = torch.nn.Parameter(torch.randn(3, 6))
     twin = torch.nn.Parameter(P.detach().clone())
-    optimizer = ProjectedAdam([P], P, lambda U: B2 @ U @ B1, lr=0.1, weight_decay=0.01)
+    optimizer = ProjectedAdam([P], [(P, lambda U: B2 @ U @ B1)], lr=0.1, weight_decay=0.01)
     m, v, expected = torch.zeros(3, 6), torch.zeros(3, 6), twin.detach().clone()
     for step in range(1, 4):
         gradient = torch.randn(3, 6, generator=torch.Generator().manual_seed(step))

@@ -26,10 +26,10 @@ def omegas(block, x, P):
 
 
 def moments_of(trunk, prompts, images, batch):
-    moments = AttentionMoments(prompts, trunk.vit)
+    moments = AttentionMoments(prompts.P, trunk.vit)
     with torch.no_grad():
         for part in images.split(batch):
-            trunk.features(part, moments.attend)
+            trunk.features(part, moments.observing(prompts))
     return moments
 
 
@@ -62,4 +62,6 @@ def test_statistics_do_not_depend_on_how_images_are_batched_and_leave_features_a
     for a, b in zip(whole.covariances(), parts.covariances(), strict=True):
         assert torch.allclose(a, b, rtol=1e-5, atol=1e-5 * a.abs().max().item())
     with torch.no_grad():
-        assert torch.allclose(trunk.features(images, prompts.attend), trunk.features(images, AttentionMoments(prompts, trunk.vit).attend), atol=1e-5)
+        assert torch.allclose(
+            trunk.features(images, prompts.attend), trunk.features(images, AttentionMoments(prompts.P, trunk.vit).observing(prompts)), atol=1e-5
+        )

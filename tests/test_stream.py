@@ -143,18 +143,17 @@ def test_held_out_images_are_stratified_seeded_and_disjoint():
         held_out(np.array([0, 0, 1]), 0.25, 1)
 
 
-@pytest.mark.parametrize(
-    ("milestones", "expected"), [((0.4, 0.7), [1.0] * 4 + [0.1] * 3 + [0.01] * 3), ((), [1.0] * 10), ((0.5, 0.8), [1] * 5 + [0.1] * 3 + [0.01] * 2)]
-)
+@pytest.mark.parametrize(("lr_milestones", "expected"), [("code", [1.0] * 4 + [0.1] * 3 + [0.01] * 3), ("paper", [1] * 5 + [0.1] * 3 + [0.01] * 2)])
 @pytest.mark.parametrize("repeats", [1, 10])
-def test_learning_rates_fall_after_the_stated_share_of_the_passes(milestones, expected, repeats):
+def test_learning_rates_fall_after_the_stated_share_of_the_passes(lr_milestones, expected, repeats):
     """100 passes in shuffles of ten (published) or one: 1e-2 for 40 passes, 1e-3 for 30, 1e-4 for 30."""
+    rate = toys.method("vpt-seq", 1, passes=100, lr_milestones=lr_milestones).rate
     task = toys.stream([[0, 1]], per_class=2).task(0)
     weight = torch.nn.Parameter(torch.zeros(1))
     optimizer = torch.optim.SGD([weight], lr=1.0)
     rates = []
     trainer = Trainer(data_seed=0, report=lambda progress: rates.append(optimizer.param_groups[0]["lr"]))
-    trainer.fit(task, loss=lambda images, labels: weight.sum() * 0, optimizer=optimizer, batch=4, passes=100, repeats=repeats, milestones=milestones)
+    trainer.fit(task, loss=lambda images, labels: weight.sum() * 0, optimizer=optimizer, batch=4, passes=100, repeats=repeats, rate=rate)
     per_pass = np.repeat(rates, repeats)
     assert np.allclose(per_pass, np.repeat(expected, 10))
     assert trainer.images_seen == 400 and len(trainer.pass_losses) == 100

@@ -1,6 +1,6 @@
 """Null spaces of covariances, and an Adam whose finished update is projected."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import numpy as np
@@ -50,16 +50,27 @@ def random_projector(n: int, rank: int, generator: torch.Generator) -> Tensor:
 
 
 class ProjectedAdam(torch.optim.Adam):
-    """torch's Adam, then P <- P_before + project(P_after - P_before) for one parameter: the moments are never projected."""
+    """torch's Adam, then P <- P_before + project(P_after - P_before) for the parameters of `projections`: the moments are never projected."""
 
-    def __init__(self, parameters, projected: torch.nn.Parameter, project: Callable[[Tensor], Tensor], **settings):
+    def __init__(self, parameters, projections: Sequence[tuple[torch.nn.Parameter, Callable[[Tensor], Tensor]]], **settings):
         super().__init__(parameters, **settings)
-        self._projected, self._project = projected, project
+        self._projections = projections
 
     @torch.no_grad()
     def step(self, closure=None):
-        """One Adam step with the projected update."""
-        before = self._projected.clone()
+        """One Adam step with the projected updates."""
+        before = [parameter.clone() for parameter, _ in self._projections]
         loss = super().step(closure)
-        self._projected.copy_(before + self._project(self._projected - before))
+        for (parameter, project), old in zip(self._projections, before, strict=True):
+            parameter.copy_(old + project(parameter - old))
         return loss
+
+
+def keep_norm_outside(K: Tensor, old: Tensor, M: Tensor) -> Tensor:
+    """K (n, D) with the part of each row outside span(M) (D, r) brought back to the length it has in `old` (n, D).
+
+    Where the part inside span(M) is that of `old`, the cosine of a row with every vector of span(M) is then that of `old` too.
+    """
+    outside, outside_old = (X - (X @ M) @ M.mT for X in (K, old))
+    lengths = outside_old.norm(dim=1, keepdim=True) / outside.norm(dim=1, keepdim=True).clamp(min=torch.finfo(K.dtype).tiny)
+    return K - outside + outside * lengths

@@ -9,17 +9,46 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 
-class DeepPrompts(nn.Module):
+class ExtraKeys:
+    """What the image tokens of some blocks attend to besides themselves; subclasses say which keys and values a block gets.
+
+    `keys_values` returns k and v, (H, M, d) for all images or (B, H, M, d), or None. `rows` says which rows of `P` (L, R, D) they come from:
+    one-hot (M, R) for all images or (B, M, R).
+    """
+
+    P: Tensor
+
+    def keys_values(self, index: int, block: nn.Module) -> tuple[Tensor, Tensor] | None:
+        """Keys and values that block `index` gets besides those of the image tokens."""
+        raise NotImplementedError
+
+    @property
+    def rows(self) -> Tensor:
+        """Which row of P each of the extra keys is."""
+        raise NotImplementedError
+
+    def attend(self, index: int, block: nn.Module, x: Tensor) -> Tensor:
+        """Attention output of image tokens x (B, N, D) in block `index`; blocks without prompts attend to x alone."""
+        extra = self.keys_values(index, block)
+        tokens = block.norm1(x)
+        return block.attn(tokens) if extra is None else attention_with(block.attn, tokens, *extra)
+
+
+class DeepPrompts(nn.Module, ExtraKeys):
     """P (L, M, D): M prompts for each of the first L blocks, drawn from U(-1, 1)."""
 
     def __init__(self, layers: int, prompts: int, width: int, generator: torch.Generator):
         super().__init__()
         self.P = nn.Parameter(torch.empty(layers, prompts, width).uniform_(-1.0, 1.0, generator=generator))
 
-    def attend(self, index: int, block: nn.Module, x: Tensor) -> Tensor:
-        """Attention output of image tokens x (B, N, D) over [x; P] in block `index`; blocks without prompts attend to x alone."""
-        prompts = self.P[index] if index < len(self.P) else None
-        return attention(block.attn, block.norm1(x), None if prompts is None else block.norm1(prompts))
+    def keys_values(self, index: int, block: nn.Module) -> tuple[Tensor, Tensor] | None:
+        """k, v (H, M, d): the same for all images."""
+        return prompt_keys_values(block.attn, block.norm1(self.P[index])) if index < len(self.P) else None
+
+    @property
+    def rows(self) -> Tensor:
+        """The identity (M, M)."""
+        return torch.eye(self.P.shape[1], device=self.P.device)
 
 
 def split_heads(attn: nn.Module, projected: Tensor) -> Tensor:
@@ -53,8 +82,12 @@ def attention(attn: nn.Module, tokens: Tensor, prompts: Tensor | None) -> Tensor
     """Frozen timm attention of normalised tokens (B, N, D) over themselves and normalised prompts (M, D) -> (B, N, D)."""
     if prompts is None or len(prompts) == 0:
         return attn(tokens)
+    return attention_with(attn, tokens, *prompt_keys_values(attn, prompts))
+
+
+def attention_with(attn: nn.Module, tokens: Tensor, k_p: Tensor, v_p: Tensor) -> Tensor:
+    """Frozen timm attention of normalised tokens (B, N, D) over themselves and further keys and values ((B,) H, M, d) -> (B, N, D)."""
     q, k, v = queries_keys_values(attn, tokens)
-    k_p, v_p = prompt_keys_values(attn, prompts)
     k = torch.cat([k, k_p.to(k.dtype).expand(len(k), -1, -1, -1)], dim=2)  # (B, H, N + M, d)
     v = torch.cat([v, v_p.to(v.dtype).expand(len(v), -1, -1, -1)], dim=2)
     return merge_heads(attn, F.scaled_dot_product_attention(q, k, v), tokens)

@@ -2,43 +2,51 @@
 
 Of a prompted block (NSP2 paper, section 4.3) the null spaces need Omega1 = [Q_h W_k,h]_h and Omega2 = [S_P,h]_h over all images, heads and
 image tokens. Omega1' Omega1 = sum_h W_k,h' (sum Q_h' Q_h) W_k,h, so a d x d matrix per head is enough; S_P comes out of the same fused
-attention call as M extra value columns that are one-hot on the prompts.
+attention call as extra value columns that are one-hot on the rows of the prompts (of a pool, on those that the image attends to).
 """
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cl_bench.nn.prompts import DeepPrompts, attention, merge_heads, prompt_keys_values, queries_keys_values
+from cl_bench.nn.prompts import ExtraKeys, merge_heads, queries_keys_values, split_heads
+
+Attend = Callable[[int, nn.Module, Tensor], Tensor]
+Observing = Callable[[ExtraKeys], Attend]
+"""Prompts -> their own attention, which adds what it sees to sums."""
 
 
 class AttentionMoments:
     """Sums over rows of Q_h' Q_h and S_P' S_P in float64; independent of how images are cut into batches up to float32 rounding."""
 
-    def __init__(self, prompts: DeepPrompts, vit: nn.Module):
-        layers, count, _ = prompts.P.shape
+    def __init__(self, P: Tensor, vit: nn.Module):
+        layers, count, _ = P.shape
         heads, d = vit.blocks[0].attn.num_heads, vit.blocks[0].attn.head_dim
-        device = prompts.P.device
-        self.prompts, self.vit, self.rows = prompts, vit, 0
-        self.queries = torch.zeros(layers, heads, d, d, dtype=torch.float64, device=device)
-        self.weights = torch.zeros(layers, count, count, dtype=torch.float64, device=device)
+        self.vit, self.rows = vit, 0
+        self.queries = torch.zeros(layers, heads, d, d, dtype=torch.float64, device=P.device)
+        self.weights = torch.zeros(layers, count, count, dtype=torch.float64, device=P.device)
 
-    def attend(self, index: int, block: nn.Module, x: Tensor) -> Tensor:
-        """Exactly the prompts' own attention, while summing this batch's moments."""
+    def observing(self, prompts: ExtraKeys) -> Attend:
+        """Exactly the prompts' own attention, which sums each batch's moments as it goes."""
+        return lambda index, block, x: self._attend(index, block, x, prompts)
+
+    def _attend(self, index: int, block: nn.Module, x: Tensor, prompts: ExtraKeys) -> Tensor:
         attn, tokens = block.attn, block.norm1(x)
         if index >= len(self.weights):
-            return attention(attn, tokens, None)
+            return attn(tokens)
         q, k, v = queries_keys_values(attn, tokens)  # (B, H, N, d)
-        k_p, v_p = prompt_keys_values(attn, block.norm1(self.prompts.P[index]))
-        count, d = k_p.shape[1], q.shape[-1]
+        k_p, v_p = prompts.keys_values(index, block)
+        rows = prompts.rows.to(v.dtype)  # (M, R) or (B, M, R)
+        count, d = rows.shape[-1], q.shape[-1]
         k = torch.cat([k, k_p.expand(len(k), -1, -1, -1)], dim=2)
         v = torch.cat([v, v_p.expand(len(v), -1, -1, -1)], dim=2)
-        one_hot = torch.zeros(k.shape[2], count, dtype=v.dtype, device=v.device)
-        one_hot[-count:].fill_diagonal_(1.0)
-        v = torch.cat([v, one_hot.expand(*v.shape[:2], -1, -1)], dim=3)  # (B, H, N + M, d + M)
+        one_hot = F.pad(rows, (0, 0, x.shape[1], 0)).expand(len(v), -1, -1)  # (B, N + M, R)
+        v = torch.cat([v, one_hot[:, None].expand(-1, v.shape[1], -1, -1)], dim=3)  # (B, H, N + M, d + R)
         # queries and keys are padded with zeros, since fused kernels want equal lengths
         mixed = F.scaled_dot_product_attention(F.pad(q, (0, count)), F.pad(k, (0, count)), v, scale=attn.scale)
-        s_p = mixed[..., d:].flatten(0, 2)  # (B * H * N, M)
+        s_p = mixed[..., d:].flatten(0, 2)  # (B * H * N, R)
         q_h = q.transpose(0, 1).flatten(1, 2)  # (H, B * N, d)
         self.queries[index] += q_h.transpose(1, 2) @ q_h
         self.weights[index] += s_p.T @ s_p
@@ -59,16 +67,60 @@ class AttentionMoments:
 class TokenMoments:
     """Sum over image tokens of X' X in float64, X the tokens that enter each prompted block, before or (`normalised`) after its norm1."""
 
-    def __init__(self, prompts: DeepPrompts, normalised: bool):
-        layers, _, width = prompts.P.shape
-        self.prompts, self.normalised, self.rows = prompts, normalised, 0
-        self.sums = torch.zeros(layers, width, width, dtype=torch.float64, device=prompts.P.device)
+    def __init__(self, P: Tensor, normalised: bool = False):
+        layers, _, width = P.shape
+        self.normalised, self.rows = normalised, 0
+        self.sums = torch.zeros(layers, width, width, dtype=torch.float64, device=P.device)
 
-    def attend(self, index: int, block: nn.Module, x: Tensor) -> Tensor:
-        """Exactly the prompts' own attention, while summing this batch's moments."""
+    def observing(self, prompts: ExtraKeys) -> Attend:
+        """Exactly the prompts' own attention, which sums each batch's moments as it goes."""
+
+        def attend(index: int, block: nn.Module, x: Tensor) -> Tensor:
+            self.see(index, block.norm1(x) if self.normalised and index < len(self.sums) else x)
+            return prompts.attend(index, block, x)
+
+        return attend
+
+    def see(self, index: int, tokens: Tensor) -> None:
+        """Add image tokens (B, N, D) that enter block `index`; nothing for a block without prompts."""
         if index < len(self.sums):
-            flat = (block.norm1(x) if self.normalised else x).flatten(0, 1)
+            flat = tokens.flatten(0, 1)
             self.sums[index] += flat.T @ flat
             if index == 0:
                 self.rows += len(flat)
-        return self.prompts.attend(index, block, x)
+
+    def means(self) -> Tensor:
+        """X' X over the number of rows, (L, D, D)."""
+        return self.sums / self.rows
+
+
+class QueryMoments:
+    """Sums over image tokens of Q_h' Q_h in float64, for every head of the first L blocks: (L, H, d, d)."""
+
+    def __init__(self, layers: int, vit: nn.Module):
+        heads, d = vit.blocks[0].attn.num_heads, vit.blocks[0].attn.head_dim
+        self.rows, self.sums = 0, torch.zeros(layers, heads, d, d, dtype=torch.float64, device=vit.blocks[0].attn.qkv.weight.device)
+
+    def observing(self, prompts: ExtraKeys) -> Attend:
+        """Exactly the prompts' own attention, which sums each batch's moments as it goes."""
+
+        def attend(index: int, block: nn.Module, x: Tensor) -> Tensor:
+            if index < len(self.sums):
+                q = queries(block.attn, block.norm1(x)).transpose(0, 1).flatten(1, 2)  # (H, B * N, d)
+                self.sums[index] += q.transpose(1, 2) @ q
+                if index == 0:
+                    self.rows += q.shape[1]
+            return prompts.attend(index, block, x)
+
+        return attend
+
+    def means(self) -> Tensor:
+        """Q_h' Q_h over the number of rows, (L, H, d, d)."""
+        return self.sums / self.rows
+
+
+def queries(attn: nn.Module, tokens: Tensor) -> Tensor:
+    """q (B, H, N, d) of normalised tokens (B, N, D), without the keys and values."""
+    inner = attn.qkv.out_features // 3
+    bias = None if attn.qkv.bias is None else attn.qkv.bias[:inner]
+    return attn.q_norm(split_heads(attn, F.linear(tokens, attn.qkv.weight[:inner], bias)))

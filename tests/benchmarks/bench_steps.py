@@ -105,11 +105,11 @@ def main() -> None:
             f"{chosen.geometry} {name}: training step {found:.3f} x bare ({1e3 * seconds:.1f} ms against {1e3 * bare:.1f} ms, batch {chosen.batch})"
         )
 
-    moments = AttentionMoments(method.prompts, vit)
+    moments = AttentionMoments(method.P, vit)
 
     @torch.no_grad()
     def statistics_pass():
-        trunk.features(images, moments.attend)
+        trunk.features(images, moments.observing(method.prompts))
 
     found, seconds, bare = ratio(statistics_pass, bare_forward, chosen.pairs)
     print(f"{chosen.geometry}: statistics pass {found:.3f} x forward ({1e3 * seconds:.1f} ms against {1e3 * bare:.1f} ms, batch {chosen.batch})")

@@ -1,0 +1,68 @@
+"""A pool of prompts with keys: each image is given those whose keys are nearest to its query (Wang et al., L2P, CVPR 2022)."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from cl_bench.nn.prompts import ExtraKeys, prompt_keys_values
+
+
+def cosines(queries: Tensor, keys: Tensor) -> Tensor:
+    """cos(q_b, K_i), (B, S), of queries (B, D) and keys (S, D)."""
+    return F.normalize(queries, dim=1) @ F.normalize(keys, dim=1).T
+
+
+def nearest(similarity: Tensor, count: int) -> Tensor:
+    """Positions (B, count) of the largest entries of each row (B, S), largest first; of equal ones the lower position."""
+    return similarity.sort(dim=1, descending=True, stable=True).indices[:, :count]
+
+
+def majority(chosen: Tensor, size: int) -> Tensor:
+    """The k of `size` entries that occur most often in a batch's choices (B, k), for all images, (1, k); of equal ones the lower."""
+    counts = tally(chosen, size)
+    return counts.sort(descending=True, stable=True).indices[None, : chosen.shape[1]]
+
+
+def tally(chosen: Tensor, size: int) -> Tensor:
+    """How often each of `size` entries occurs in `chosen`, (size,)."""
+    return torch.zeros(size, dtype=torch.long, device=chosen.device).scatter_add_(0, chosen.flatten(), torch.ones_like(chosen.flatten()))
+
+
+def uniform(shape: tuple[int, ...], init: str, generator: torch.Generator) -> nn.Parameter:
+    """Prompts or keys from U(-1, 1) ("port": the PyTorch port) or U(0, 0.01) ("jax": the original code)."""
+    low, high = (-1.0, 1.0) if init == "port" else (0.0, 0.01)
+    return nn.Parameter(torch.empty(shape).uniform_(low, high, generator=generator))
+
+
+class Chosen(ExtraKeys):
+    """The pool entries that each image attends to: P (L, S * m, D) holds S entries of m prompts for L blocks, `ids` are (B, k), or (1, k) for all.
+
+    Prompts pass LayerNorm and the key and value projections once per step, not once per image.
+    """
+
+    def __init__(self, P: Tensor, ids: Tensor, size: int):
+        self.P, self.ids, self.size = P, ids, size
+        self._one_hot = torch.zeros(*ids.shape, size, device=P.device).scatter_(2, ids[..., None], 1.0)  # (B, k, S)
+
+    def _pick(self, entries: Tensor) -> Tensor:
+        """(S, ...) -> (B, k, ...): a product with one-hot rows, whose gradient has one order of summation on every device."""
+        return (self._one_hot.to(entries.dtype) @ entries.flatten(1)).unflatten(2, entries.shape[1:])
+
+    def keys_values(self, index: int, block: nn.Module) -> tuple[Tensor, Tensor] | None:
+        """k, v (B, H, k * m, d)."""
+        if index >= len(self.P):
+            return None
+        pair = torch.stack(prompt_keys_values(block.attn, block.norm1(self.P[index])))  # (2, H, S * m, d)
+        entries = pair.unflatten(2, (self.size, -1)).movedim(2, 0)  # (S, 2, H, m, d)
+        k, v = self._pick(entries).movedim(1, 3).flatten(3, 4).unbind(1)  # (B, k, 2, H, m, d) -> (B, 2, H, k * m, d)
+        return k, v
+
+    def tokens(self, index: int) -> Tensor:
+        """The chosen prompts of block `index` as tokens, (B, k * m, D)."""
+        return self._pick(self.P[index].unflatten(0, (self.size, -1))).flatten(1, 2)
+
+    @property
+    def rows(self) -> Tensor:
+        """One-hot (B, k * m, S * m): the pool rows that an image attends to."""
+        m = self.P.shape[1] // self.size
+        return torch.kron(self._one_hot, torch.eye(m, device=self.P.device))

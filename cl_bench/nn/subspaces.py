@@ -1,0 +1,66 @@
+"""Growing orthonormal bases of what old tasks used (GPM: Saha et al., ICLR 2021), and random ones of equal size as a control."""
+
+import torch
+from torch import Tensor, nn
+
+
+class Subspaces(nn.Module):
+    """Bases M (..., D, r) of protected directions, one for each of the leading indices; kept as (..., D, D) with columns of zeros behind.
+
+    With a `generator` they are protected in name only: updates are kept out of equally many random directions instead.
+    """
+
+    def __init__(self, shape: tuple[int, ...], device: torch.device, generator: torch.Generator | None = None):
+        """`shape` is (..., D, D)."""
+        super().__init__()
+        self.register_buffer("M", torch.zeros(shape, dtype=torch.float64, device=device))
+        self._random = None
+        if generator is not None:
+            self._random = torch.linalg.qr(torch.randn(shape, dtype=torch.float64, generator=generator))[0].to(device)
+        self.refresh()
+
+    def ranks(self) -> list[int]:
+        """r of every basis."""
+        return self.M.any(dim=-2).sum(dim=-1).flatten().tolist()
+
+    def refresh(self) -> None:
+        """Use the bases as they are now in `outside` and `share_inside`."""
+        ranks = torch.tensor(self.ranks(), device=self.M.device).view(*self.M.shape[:-2], 1, 1)
+        directions = self.M if self._random is None else self._random * (torch.arange(self.M.shape[-1], device=self.M.device) < ranks)
+        self.active = directions[..., : int(ranks.max())].float()  # (..., D, r)
+        self.active_ranks = ranks
+
+    def outside(self, X: Tensor) -> Tensor:
+        """X - X M M^T for rows X (..., n, D); X itself while nothing is protected."""
+        return X if self.active.shape[-1] == 0 else X - (X @ self.active) @ self.active.mT
+
+    def share_inside(self, X: Tensor) -> float:
+        """|X M| / |X|, 0 where X is 0."""
+        return float((X @ self.active).norm() / X.norm()) if X.any() else 0.0
+
+    def grow(self, A: Tensor, energy: float, powers: str, rank_rule: str) -> None:
+        """Extend every basis by the second moments A (..., D, D) of its task's rows; see `grown_basis`."""
+        for M, moments, rank in zip(self.M.flatten(0, -3), A.flatten(0, -3), self.ranks(), strict=True):
+            basis = grown_basis(M[:, :rank], moments, energy, powers, rank_rule)
+            M[:, : basis.shape[1]] = basis
+
+
+def grown_basis(M: Tensor, A: Tensor, energy: float, powers: str = "sigma2", rank_rule: str = "geq") -> Tensor:
+    """[M, new directions] (D, r'), orthonormal, r' <= D - 1: the fewest eigenvectors of A outside span(M) that bring the captured part of
+    tr(A) to `energy` (GPM). With `sigma4_asis` all energies are squared, with `lt_asis` one direction fewer is taken."""
+    D, r = A.shape[0], M.shape[1]
+    outside = torch.eye(D, dtype=A.dtype, device=A.device) - M @ M.T
+    values, vectors = torch.linalg.eigh(outside @ A @ outside)
+    values, vectors = values.flip(0).clamp(min=0), vectors.flip(1)
+    captured = (M.T @ A @ M).diagonal()
+    if powers == "sigma4_asis":
+        values, captured = values.square(), captured.square()
+    missing = energy * (values.sum() + captured.sum()) - captured.sum()
+    reached = values.cumsum(0)
+    if rank_rule == "lt_asis":
+        count = int((reached < missing).sum())
+    else:  # rounding must not let energy=1 ask for more than there is
+        count = 0 if missing <= 0 else int((reached < missing * (1 - 1e-12)).sum()) + 1
+    count = min(count, D - 1 - r)
+    basis, _ = torch.linalg.qr(torch.cat([M, vectors[:, :count]], dim=1))
+    return basis
