@@ -17,7 +17,7 @@ from cl_bench.backbone import Backbone
 from cl_bench.config import Strict
 from cl_bench.errors import InputError, RunFailed
 from cl_bench.nn import gaussians
-from cl_bench.nn.statistics import Observing
+from cl_bench.nn.statistics import AttentionMoments
 from cl_bench.prompt_tuning import Prompted
 from cl_bench.stream import StreamInfo, Task, TaskInfo
 from cl_bench.trainer import Trainer
@@ -116,11 +116,11 @@ class ClipTuning(Prompted):
         """Statistics and refinement."""
         self.visit(task, trainer, None)
 
-    def visit(self, task: Task, trainer: Trainer, observing: Observing | None) -> None:
-        """One plain pass over the task's images, with an attention that observes or the prompts' own; then Gaussians and refinement."""
-        if observing is None and not self.config.refine_head:
+    def visit(self, task: Task, trainer: Trainer, moments: AttentionMoments | None) -> None:
+        """One plain pass over the task's images, for the moments of its attention and for Gaussians; then refinement."""
+        if moments is None and not self.config.refine_head:
             return
-        attend = observing(self.prompts) if observing else self.prompts.attend
+        attend = moments.observing(self.prompts) if moments else self.prompts.attend
         features, labels = [], []
         for images, answers in trainer.plain(task, self.statistics_batch):
             features.append(self.backbone.features(images, attend))

@@ -64,7 +64,7 @@ class NullSpaceUpdates:
         for name, shape in {"C1": (layers, D, D), "C2": (layers, M, M), "B1": (layers, D, D), "B2": (layers, M, M)}.items():
             self.register_buffer(name, torch.zeros(shape, dtype=torch.float64, device=self.device))
         self.register_buffer("P_prev", torch.zeros(layers, M, D, device=self.device))
-        self.R1, self.R2 = [], []
+        self.R1, self.R2, self.inside = [], [], []
 
     def loss(self, images: Tensor, labels: Tensor, task: Task) -> Tensor:
         """CE + lambda L_LN; the second term from the second task on."""
@@ -92,13 +92,16 @@ class NullSpaceUpdates:
 
     def end_task(self, task: Task, trainer: Trainer) -> None:
         """Add the task's covariances and derive B1 and B2 for the next one; neither is needed after the last task."""
+        if task.index and self.config.b1:
+            deltas = zip(self.P.detach() - self.P_prev, self.C1, strict=True)
+            self.inside = [share_outside_null(delta, C, self.config.nullity) for delta, C in deltas]
         self.R1, self.R2 = [], []
         moments = None
         if task.index < self.stream.num_tasks - 1:
             self.P_prev.copy_(self.P.detach())
             if self.config.b1 or self.config.b2:
                 moments = AttentionMoments(self.P, self.backbone.vit)
-        self.visit(task, trainer, moments and moments.observing)
+        self.visit(task, trainer, moments)
         if moments:
             self._add(moments, task)
 
@@ -137,8 +140,14 @@ class NullSpaceUpdates:
         return nullities
 
     def diagnostics(self) -> dict:
-        """The nullities of every block, found after this task."""
-        return {**super().diagnostics(), "R1": self.R1, "R2": self.R2}
+        """The nullities of every block, found after this task, and the share of the task's update outside the null spaces before it."""
+        return {**super().diagnostics(), "R1": self.R1, "R2": self.R2, "update_inside_protected": self.inside}
+
+
+def share_outside_null(delta: Tensor, C: Tensor, rule: Nullity) -> float:
+    """|delta - delta Pi| / |delta| of an update (M, D), Pi onto the null space of C (D, D); 0 where nothing moved."""
+    delta = delta.double()
+    return float((delta - delta @ null_projector(C, rule)[0]).norm() / delta.norm()) if delta.any() else 0.0
 
 
 def fused_projection(

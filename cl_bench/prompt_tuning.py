@@ -19,7 +19,7 @@ from cl_bench.errors import InputError
 from cl_bench.method import GradientMethod
 from cl_bench.nn.heads import TaskHeads
 from cl_bench.nn.prompts import DeepPrompts
-from cl_bench.nn.statistics import Observing
+from cl_bench.nn.statistics import AttentionMoments
 from cl_bench.stream import StreamInfo, Task, TaskInfo
 from cl_bench.trainer import Trainer
 
@@ -103,11 +103,11 @@ class PromptTuning(Prompted):
         """10 or 1."""
         return 10 if self.config.epoch_mode == "repeat10" else 1
 
-    def visit(self, task: Task, trainer: Trainer, observing: Observing | None) -> None:
-        """One plain pass over the task's images after training, with an attention that observes; nothing without one."""
-        if observing is not None:
+    def visit(self, task: Task, trainer: Trainer, moments: AttentionMoments | None) -> None:
+        """One plain pass over the task's images after training, for the moments of its attention; nothing without them."""
+        if moments is not None:
             for images, _ in trainer.plain(task, self.statistics_batch):
-                self.backbone.features(images, observing(self.prompts))
+                self.backbone.features(images, moments.observing(self.prompts))
 
     def predict(self, images: Tensor) -> Tensor:
         """Scores of all heads, (B, K_seen)."""

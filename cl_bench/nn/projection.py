@@ -66,11 +66,11 @@ class ProjectedAdam(torch.optim.Adam):
         return loss
 
 
-def keep_norm_outside(K: Tensor, old: Tensor, M: Tensor) -> Tensor:
-    """K (n, D) with the part of each row outside span(M) (D, r) brought back to the length it has in `old` (n, D).
+def keep_norm_outside(K: Tensor, old: Tensor, outside_of: Callable[[Tensor], Tensor]) -> Tensor:
+    """K (n, D) with the part of each row outside a protected subspace brought back to the length it has in `old` (n, D).
 
-    Where the part inside span(M) is that of `old`, the cosine of a row with every vector of span(M) is then that of `old` too.
+    Where the part inside is that of `old`, the cosine of a row with every protected vector is then that of `old` too.
     """
-    outside, outside_old = (X - (X @ M) @ M.mT for X in (K, old))
+    outside, outside_old = outside_of(K), outside_of(old)
     lengths = outside_old.norm(dim=1, keepdim=True) / outside.norm(dim=1, keepdim=True).clamp(min=torch.finfo(K.dtype).tiny)
     return K - outside + outside * lengths

@@ -14,8 +14,6 @@ from torch.nn import functional as F
 from cl_bench.nn.prompts import ExtraKeys, merge_heads, queries_keys_values, split_heads
 
 Attend = Callable[[int, nn.Module, Tensor], Tensor]
-Observing = Callable[[ExtraKeys], Attend]
-"""Prompts -> their own attention, which adds what it sees to sums."""
 
 
 class AttentionMoments:

@@ -1,0 +1,98 @@
+"""Methods that choose prompts by a query: the common body of L2P, DualPrompt and CODA-Prompt.
+
+The query of an image is its class token after the final norm of the frozen, un-prompted network: computed once per image where the image always
+enters in the same way, else one more forward pass on the same weights. Cross-entropy over the current task's classes, which equals masking all
+other scores with minus infinity; Adam without weight decay, new for every task; global gradient norm clipped.
+"""
+
+from abc import abstractmethod
+
+import torch
+from pydantic import Field
+from torch import Tensor, optim
+from torch.nn import functional as F
+
+from cl_bench import seeds
+from cl_bench.backbone import Backbone, require_class_token
+from cl_bench.config import Strict
+from cl_bench.method import GradientMethod
+from cl_bench.nn.heads import TaskHeads
+from cl_bench.nn.pool import tally
+from cl_bench.stream import StreamInfo, Task, TaskInfo
+
+
+class QueryTuningConfig(Strict):
+    """Settings of every method with a query."""
+
+    learning_rate: float = Field(0.001875, gt=0)
+    batch: int = Field(16, ge=1)
+    passes: int = Field(5, ge=1)
+    grad_clip: float = Field(1.0, ge=0)  # largest global norm of the gradient, head included; 0: no clipping
+
+
+class QueryTuning(GradientMethod):
+    """A frozen ViT with prompts that depend on the image's query; subclasses say which and how they act."""
+
+    PRESET = "nsp2-paper"
+    current_task_loss = True
+    statistics_batch = 100
+
+    def __init__(self, config: QueryTuningConfig, backbone: Backbone, stream: StreamInfo):
+        super().__init__(config, backbone, stream)
+        require_class_token(backbone, self.display)
+        self.head = TaskHeads(backbone.width)
+        self.counts: dict[str, Tensor] = {}
+
+    @abstractmethod
+    def trained_prompts(self) -> list[torch.nn.Parameter]:
+        """Prompts, keys and what else is trained besides the head."""
+
+    @abstractmethod
+    def represent(self, images: Tensor, q: Tensor) -> Tensor:
+        """Features (B, D) of images with queries q (B, D), as at prediction."""
+
+    @property
+    def tasks_seen(self) -> int:
+        """Tasks begun so far, the current one included."""
+        return len(self.head.heads)
+
+    def grow(self, task: TaskInfo) -> None:
+        """Add the task's rows of the head."""
+        self.head.grow(len(task.classes), seeds.generator(self.stream.init_seed, "head", task.index), warm=False, device=self.device)
+
+    def begin_task(self, task: Task) -> None:
+        """Start counting choices anew."""
+        self.counts = {}
+
+    def count(self, name: str, chosen: Tensor, size: int, times: int = 1) -> None:
+        """Add choices among `size` entries to a histogram of the diagnostics."""
+        self.counts[name] = self.counts.get(name, 0) + times * tally(chosen, size)
+
+    def cross_entropy(self, features: Tensor, labels: Tensor, task: Task) -> Tensor:
+        """CE over the current task's classes."""
+        return F.cross_entropy(self.head.current(features), labels - task.first_label)
+
+    def trained_parameters(self) -> list[torch.nn.Parameter]:
+        """What is trained, then weight and bias of the current head."""
+        return [*self.trained_prompts(), *self.head.heads[-1].parameters()]
+
+    def adam_settings(self) -> dict:
+        """The learning rate; no weight decay, betas 0.9 and 0.999."""
+        return {"lr": self.config.learning_rate}
+
+    def make_optimizer(self, task: Task) -> optim.Optimizer:
+        """A new Adam for all that is trained."""
+        return optim.Adam(self.trained_parameters(), **self.adam_settings())
+
+    def after_backward(self, task: Task) -> None:
+        """Clip the global gradient norm."""
+        if self.config.grad_clip:
+            torch.nn.utils.clip_grad_norm_(self.trained_parameters(), self.config.grad_clip)
+
+    def diagnostics(self) -> dict:
+        """How often each entry was chosen for a training image."""
+        return {name: counts.tolist() for name, counts in self.counts.items()}
+
+    def predict(self, images: Tensor) -> Tensor:
+        """Scores of all classes seen, (B, K_seen)."""
+        return self.head(self.represent(images, self.backbone.frozen_features(images)))

@@ -1,0 +1,142 @@
+r"""CODA-Prompt: prefix prompts that are weighted sums of components, of which each task adds its own.
+
+Smith et al., "CODA-Prompt: COntinual Decomposed Attention-based Prompting for Rehearsal-Free Continual Learning", CVPR 2023; NSP2 paper, Table 2. In
+each of the first blocks the prompt of an image with query q is
+\[ p = \sum_i w_i P_i, \qquad w_i = \cos(q \odot A_i, K_i), \]
+its first half keys, the rest values. Task t trains its own slice of A, K and P, those of earlier tasks are frozen. A new slice starts orthonormal and
+orthogonal to all earlier rows; the published sweep subtracts single projections onto rows that training has bent, and reaches neither
+(`gs=classical`). The orthogonality penalty of the paper's scripts is `ortho_mu=0.1`, the released code has 0. The published loader drops the last
+partial batch (`drop_last`).
+"""
+
+import math
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from cl_bench import seeds
+from cl_bench.backbone import Backbone
+from cl_bench.errors import InputError
+from cl_bench.nn.prefix import Prefixes
+from cl_bench.query_tuning import QueryTuning, QueryTuningConfig
+from cl_bench.stream import StreamInfo, Task, TaskInfo
+
+ALIASES = ("coda",)
+SUMMARY = "prompts as weighted sums of components (CVPR 2023)"
+
+
+class CodaConfig(QueryTuningConfig):
+    """Settings of the public code for CIFAR-100."""
+
+    learning_rate: float = Field(0.001, gt=0)
+    batch: int = Field(128, ge=1)
+    passes: int = Field(20, ge=1)
+    grad_clip: float = Field(0.0, ge=0)
+    components: int = Field(100, ge=1)  # m
+    prompt_length: int = Field(8, ge=2, multiple_of=2)  # L, half keys and half values
+    layers: int = Field(5, ge=1)  # first blocks that get prompts
+    ortho_mu: float = Field(0.0, ge=0)  # mu, weight of the orthogonality penalty
+    gs: Literal["qr", "classical"] = "qr"  # orthogonal to the span of all earlier rows, or (published) one sweep of Gram-Schmidt
+    drop_last: bool = False  # leave out the last partial batch of a pass (published)
+
+
+class CodaPrompt(QueryTuning):
+    """Components A, K (layers, m / T, D) and P (layers, m / T, L D) of each task begun; those of the last one are trained."""
+
+    Config = CodaConfig
+    display = "CODA-Prompt"
+    AS_PUBLISHED = {"gs": "classical", "drop_last": True, "normalisation": "unit01"}
+
+    def __init__(self, config: CodaConfig, backbone: Backbone, stream: StreamInfo):
+        super().__init__(config, backbone, stream)
+        if config.layers > backbone.depth:
+            raise InputError(f"layers={config.layers}, but backbone {backbone.spec.name!r} has {backbone.depth} blocks")
+        self.slice = config.components // stream.num_tasks  # components of a task
+        if self.slice == 0:
+            raise InputError(f"components={config.components} are too few for {stream.num_tasks} tasks; give at least one for each")
+        if self.slice * stream.num_tasks > backbone.width:
+            raise InputError(f"components={config.components} cannot be orthogonal in {backbone.width} dimensions; give at most {backbone.width}")
+        self.A, self.K, self.P = nn.ParameterList(), nn.ParameterList(), nn.ParameterList()
+
+    def grow(self, task: TaskInfo) -> None:
+        """Add the task's head rows and components; earlier ones are frozen."""
+        super().grow(task)
+        for name, length in (("A", 1), ("K", 1), ("P", self.config.prompt_length)):
+            known = getattr(self, name)
+            known.requires_grad_(False)
+            generator = seeds.generator(self.stream.init_seed, "components", name, task.index)
+            drawn = torch.randn(self.config.layers, self.slice, length * self.backbone.width, generator=generator).to(self.device)
+            earlier = torch.cat(list(known), dim=1) if known else drawn[:, :0]
+            known.append(nn.Parameter(orthonormal_beside(drawn, earlier.detach(), self.config.gs)))
+
+    def trained_prompts(self) -> list[nn.Parameter]:
+        """The newest slices of A, K and P."""
+        return [self.A[-1], self.K[-1], self.P[-1]]
+
+    def weights(self, q: Tensor, layer: int) -> Tensor:
+        """w (B, n) of all components so far: cos(q * A_i, K_i) without the (B, n, D) array of products."""
+        A, K = (torch.cat([part[layer] for part in parts]) for parts in (self.A, self.K))  # (n, D)
+        lengths = (q.square() @ A.square().T).sqrt() * K.norm(dim=1)
+        return q @ (A * K).T / lengths.clamp(min=1e-12)
+
+    def prefixes(self, q: Tensor) -> Prefixes:
+        """Keys and values (B, L / 2, D) of the prompted blocks, in full precision also under autocast."""
+        blocks = {}
+        with torch.autocast(q.device.type, enabled=False):
+            for layer in range(self.config.layers):
+                P = torch.cat([part[layer] for part in self.P])  # (n, L D)
+                p = (self.weights(q, layer) @ P).unflatten(1, (self.config.prompt_length, -1))  # (B, L, D)
+                blocks[layer] = p.chunk(2, dim=1)
+        return Prefixes(blocks)
+
+    def loss(self, images: Tensor, labels: Tensor, task: Task) -> Tensor:
+        """CE over the current task's classes, and the orthogonality penalty where it has a weight."""
+        prefixes = self.prefixes(self.backbone.frozen_features(images))
+        self.lengths = {layer: torch.cat(pair, dim=1).detach().flatten(1).norm(dim=1).mean() for layer, pair in prefixes.blocks.items()}
+        loss = self.cross_entropy(self.backbone.features(images, prefixes.attend), labels, task)
+        return loss + self.config.ortho_mu * self.penalty() if self.config.ortho_mu else loss
+
+    def penalty(self) -> Tensor:
+        """Mean squared entry of X X^T - I, summed over blocks and over A, K and flattened P."""
+        total = 0
+        for parts in (self.A, self.K, self.P):
+            X = torch.cat(list(parts), dim=1)  # (layers, n, D)
+            total = total + (X @ X.mT - torch.eye(X.shape[1], device=X.device)).square().mean((1, 2)).sum()
+        return total
+
+    def represent(self, images: Tensor, q: Tensor) -> Tensor:
+        """Features under each image's own sum of components."""
+        return self.backbone.features(images, self.prefixes(q).attend)
+
+    def rate(self, done: int) -> float:
+        """cos(99 pi e / (200 (E - 1))) after e of E passes: from 1 to 0.016."""
+        return math.cos(99 * math.pi * done / (200 * max(1, self.config.passes - 1)))
+
+    def drop_last(self) -> bool:
+        """As configured."""
+        return self.config.drop_last
+
+    def diagnostics(self) -> dict:
+        """Mean length of the prompt of an image of the task's last batch, for every block: it grows with the number of components."""
+        return {**super().diagnostics(), "prompt_norm": [float(length) for length in self.lengths.values()]}
+
+
+def orthonormal_beside(drawn: Tensor, earlier: Tensor, rule: str) -> Tensor:
+    """Rows (layers, n, D) made from `drawn` of length 1, orthogonal to each other and to the rows of `earlier` (layers, m, D).
+
+    `classical`, as published: each row loses its projection on every row before it once, which leaves it orthogonal only to orthonormal ones.
+    """
+    if rule == "qr":
+        basis = torch.linalg.qr(torch.cat([earlier, drawn], dim=1).double().mT)[0]  # (layers, D, m + n)
+        return basis[..., earlier.shape[1] :].mT.to(drawn.dtype).contiguous()
+    rows = list(earlier.unbind(1))
+    for row in drawn.unbind(1):  # (layers, D)
+        projections = [(row * other).sum(1, keepdim=True) / (other * other).sum(1, keepdim=True) * other for other in rows]
+        row = row - sum(projections) if projections else row
+        rows.append(row / row.norm(dim=1, keepdim=True))
+    return torch.stack(rows[earlier.shape[1] :], dim=1)
+
+
+METHOD = CodaPrompt
