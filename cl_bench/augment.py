@@ -21,11 +21,13 @@ POLICIES = {"autoaugment-cifar10": AutoAugmentPolicy.CIFAR10, "autoaugment-image
 
 
 def augmented(images: Sequence[np.ndarray], transform: Transform, size: int, seeds: list[int]) -> np.ndarray:
-    """AutoAugment (bilinear; none for "crop") at the stored size, then a random resized crop: B x (h, w, 3) -> (B, size, size, 3), both uint8."""
+    """AutoAugment (bilinear; none for "crop"), a random resized crop and, for "crop-flip", a flip: B x (h, w, 3) -> (B, size, size, 3), uint8."""
     policy = POLICIES.get(transform.augment)
     auto_augment = transforms.AutoAugment(policy, InterpolationMode.BILINEAR) if policy else transforms.Compose([])
     interpolation = InterpolationMode(transform.crop_interpolation if policy else "bilinear")
     crop = transforms.RandomResizedCrop(size, scale=(transform.crop_scale, 1.0), interpolation=interpolation)
+    if transform.augment == "crop-flip":
+        crop = transforms.Compose([crop, transforms.RandomHorizontalFlip()])
     out = np.empty((len(images), size, size, 3), np.uint8)
     with torch.random.fork_rng(devices=[]):
         for row, (image, seed) in enumerate(zip(images, seeds, strict=True)):

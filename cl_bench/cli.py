@@ -125,6 +125,22 @@ def run_one(
 
 
 @app.command()
+def certify(
+    run: Annotated[str, typer.Argument(help="run id or the beginning of one, see `cl-bench ls runs`, or the run's folder")],
+    device: opt.Device = "auto",
+    results: opt.Results = Path("results"),
+) -> None:
+    """Ask a finished run whether its predictions depend on the batch: images alone, in batches, in shuffled batches. `run` does so by itself."""
+    from cl_bench import orchestrator, runner
+    from cl_bench.decode import cores
+    from cl_bench.record import Store
+
+    store = Store(results)
+    spec = store.find(run)
+    runner.recertify(spec, store, orchestrator.devices(device)[0], cores(), typer.echo)
+
+
+@app.command()
 @opt.takes_request
 def check(request, device: opt.Device = "auto", results: opt.Results = Path("results")) -> None:
     """Say what `run` with the same options would do, and what is wrong with it, without training."""

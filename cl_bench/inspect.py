@@ -77,7 +77,7 @@ def setting_lines(benchmark: str, method: str, preset: str | None) -> list[str]:
     dataset, _, splits = benchmark.rpartition("/")
     if not dataset or not splits.isdigit():
         raise InputError(f"{benchmark!r} is not a benchmark; expected DATASET/SPLITS, such as glyphs/10")
-    from cl_bench.plan import format_option
+    from cl_bench.request import format_option
 
     source, plugin = registry.source_class(dataset.partition(":")[0]), registry.find("methods", method)
     kind = plugin.load().METHOD

@@ -17,6 +17,7 @@ class Method(nn.Module, ABC):
     Config: ClassVar[type[Strict]]
     PRESET: ClassVar[str | None] = None  # settings of the method's paper, used on the benchmarks they cover: a file in methods/presets/
     TRANSFORM: ClassVar[dict] = {}  # `Transform` values of its own where they differ from the data set's
+    AS_PUBLISHED: ClassVar[dict] = {}  # options and `Transform` values of the published code where the defaults do otherwise
     version: ClassVar[int] = 1  # raise it when results change: it is part of the run id
     display: ClassVar[str]  # name in tables
     joint: ClassVar[bool] = False  # learns all classes as one task (an upper bound)

@@ -21,6 +21,9 @@ ImageSize = Annotated[int | None, Option(help="pixels; default: the checkpoint's
 Limit = Annotated[int | None, Option(min=1, help="a trial: at most N training images in all, evenly over classes")]
 Validation = Annotated[float | None, Option(help="hold out this fraction of the training images and evaluate on it, not on the test set")]
 Preset = Annotated[str | None, Option(help="settings of a published paper, such as nsp2-paper, or none (default: the method's own paper's)")]
+AsPublished = Annotated[
+    bool | None, Option("--as-published", help="every method as its published code, known faults included; l2p[as_published] for one row")
+]
 Set = Annotated[list[str] | None, Option("--set", help="KEY=VALUE for every method that has it; also augment, crop_scale, precision; repeatable")]
 Config = Annotated[Path | None, Option(help="YAML file with the options above and set: {KEY: VALUE}; the command line wins")]
 Device = Annotated[str, Option(help="auto, cpu, cuda or cuda:N")]
@@ -33,7 +36,7 @@ Forgetting = Annotated[Literal["chaudhry", "max_including_last", "diagonal"], Op
 REQUEST = {
     "methods": Methods, "dataset": Dataset, "splits": Splits, "seeds": Seeds, "order": Order, "init_seed": InitSeed, "data_seed": DataSeed,
     "backbone": BackboneName, "weights": Weights, "image_size": ImageSize, "limit": Limit, "validation": Validation, "preset": Preset,
-    "settings": Set, "config": Config,
+    "as_published": AsPublished, "settings": Set, "config": Config,
 }  # fmt: skip
 
 
@@ -44,7 +47,7 @@ def takes_request(command: Callable) -> Callable:
 
     @functools.wraps(command)
     def wrapped(**values):
-        from cl_bench.plan import parse_settings, request_from
+        from cl_bench.request import parse_settings, request_from
 
         given = {name: values.pop(name) for name in REQUEST}
         config, settings = given.pop("config"), given.pop("settings")

@@ -55,14 +55,15 @@ class Preprocess:
         return pixels[..., central(height, self.size), central(width, self.size)]
 
     def augmented(self, images: np.ndarray | list[np.ndarray], pass_index: int, indices: np.ndarray, ready: bool = False) -> Tensor:
-        """Training input (B, 3, S, S): "none" as `plain`, "crop" a random resized crop (aspect 3/4 to 4/3, bilinear), else see `augment`."""
+        """Training input (B, 3, S, S): "none" as `plain`, "crop" a random resized crop (aspect 3/4 to 4/3, bilinear), "crop-flip" also
+        mirrored every second time, else see `augment`."""
         return self.augmenting(images, pass_index, indices, ready)()
 
     def augmenting(self, images: np.ndarray | list[np.ndarray], pass_index: int, indices: np.ndarray, ready: bool = False) -> Callable[[], Tensor]:
         """Start what other processes do of `augmented`; the function returned does the rest."""
         if self.transform.augment == "none":
             return lambda: self.plain(images, ready)
-        if self.transform.augment != "crop" or isinstance(images, list):
+        if self.transform.augment not in ("crop", "crop-flip") or isinstance(images, list):
             from cl_bench.augment import augmenting  # torchvision takes a while to import
 
             key = (self.data_seed, self.transform.augment, pass_index)
@@ -86,5 +87,7 @@ class Preprocess:
         width, height = np.minimum(np.sqrt(area * aspect), 1.0), np.minimum(np.sqrt(area / aspect), 1.0)
         theta = np.zeros((len(indices), 2, 3), np.float32)
         theta[:, 0, 0], theta[:, 1, 1] = width, height
+        if self.transform.augment == "crop-flip":
+            theta[:, 0, 0] *= np.where(uniforms(indices, 1, self.data_seed, "flip", pass_index)[:, 0] < 0.5, -1, 1)
         theta[:, 0, 2], theta[:, 1, 2] = (1 - width) * (2 * left - 1), (1 - height) * (2 * top - 1)
         return theta

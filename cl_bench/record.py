@@ -232,6 +232,16 @@ class Store:
         text = json.dumps({"digest": _digest(content), "run_id": record.spec.run_id(), "record": content}, indent=1)
         write_atomically(self.folder(record.spec) / "record.json", text.encode())
 
+    def find(self, run: str) -> RunSpec:
+        """The specification of the run with this id, unique beginning of an id, or folder. Raises InputError."""
+        name = Path(run).name
+        found = [path for path in sorted((self.root / "runs").glob("*/spec.json")) if name in (path.parent.name, path.parent.name.rpartition("-")[2])]
+        found = found or [path for path in sorted((self.root / "runs").glob("*/spec.json")) if path.parent.name.rpartition("-")[2].startswith(name)]
+        if len(found) != 1:
+            what = f"{len(found)} runs begin with" if found else "no run is called"
+            raise InputError(f"{what} {run!r} in {self.root}; `cl-bench ls runs` lists their ids")
+        return read_spec(found[0])
+
     def set_aside(self, spec: RunSpec) -> Path:
         """Move record, checkpoints and predictions out of the run's folder into a new one beside it; returns that."""
         folder = self.folder(spec)

@@ -9,9 +9,9 @@ import yaml
 from cl_bench import metrics, registry
 from cl_bench.config import parse_scalar, unknown
 from cl_bench.errors import InputError
-from cl_bench.plan import Request, format_option, parse_methods, parse_splits
 from cl_bench.record import RunRecord, RunSpec
 from cl_bench.report.select import MEASURES, Conventions
+from cl_bench.request import Request, format_option, parse_methods, parse_splits
 
 VALIDATION = 0.25  # NSP2 paper, appendix B
 

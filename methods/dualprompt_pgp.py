@@ -4,8 +4,8 @@ Qiao et al., "Prompt Gradient Projection for Continual Learning", ICLR 2024; NSP
 logits stay if \[ Q_h \Delta P_{K,h}^T = 0 \] for every head h; values, pool keys and head are free. From the second task on, after clipping,
 \[ g_{K,h} \leftarrow g_{K,h} - (g_{K,h} M_h) M_h^T, \] M_h (d x r) holding the fraction `energy` of the squared norm of head h's queries of
 768 training images a task under its own E-prompt. As published (`pgp_space=sample_asis`): one basis a block, from fifty principal scores of the
-queries of as many images as there are features, a matrix over samples, multiplied with the gradient of all heads side by side; and the E-prompt of that
-pass is chosen by the largest patch embeddings, for want of a query (`stat_prompt=fallback_asis`).
+queries of as many images as there are features, a matrix over samples, multiplied with the gradient of all heads side by side; and the E-prompt of
+that pass is chosen by the largest patch embeddings, for want of a query (`stat_prompt=fallback_asis`).
 """
 
 from typing import Literal

@@ -24,9 +24,10 @@ from cl_bench.cli import main
 from cl_bench.config import Transform
 from cl_bench.errors import InputError
 from cl_bench.listed import Archive, Published, evaluation_image, prepare
-from cl_bench.plan import Request, make_plan
+from cl_bench.plan import make_plan
 from cl_bench.preprocess import Preprocess
 from cl_bench.record import Store
+from cl_bench.request import Request
 from cl_bench.runner import open_source, run, split_images
 from cl_bench.source import Ragged
 

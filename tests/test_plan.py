@@ -6,8 +6,9 @@ import toys
 
 from cl_bench import presets
 from cl_bench.errors import InputError
-from cl_bench.plan import Request, make_plan, parse_methods, parse_seeds, parse_settings, request_from
+from cl_bench.plan import make_plan
 from cl_bench.record import RunSpec
+from cl_bench.request import Request, parse_methods, parse_seeds, parse_settings, request_from
 
 
 @pytest.fixture(scope="module")

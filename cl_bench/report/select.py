@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cl_bench import metrics
 from cl_bench.config import canonical_json
-from cl_bench.record import RunRecord
+from cl_bench.record import Certificate, RunRecord
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,14 @@ class Row:
     @property
     def title(self) -> str:
         """The method's name in tables, with the options that set it apart from the other rows."""
-        own = [option for option in self.options if option not in self.shared_options]
-        return f"{self.display} [{', '.join(own)}]" if own else self.display
+        own = [option.replace("_", " ") if option == "as_published" else option for option in self.options if option not in self.shared_options]
+        name = f"{self.display} [{', '.join(own)}]" if own else self.display
+        return f"{name} †" if any(not certificate.inductive for certificate in self.certificates) else name
+
+    @property
+    def certificates(self) -> list[Certificate]:
+        """The inductive certificates of the finished records."""
+        return [record.certificate for record in self.finished if record.certificate]
 
     @property
     def finished(self) -> list[RunRecord]:

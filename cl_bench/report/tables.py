@@ -42,6 +42,7 @@ def footnotes(benchmark: Benchmark, conventions: Conventions) -> list[str]:
     ]
     if benchmark.shared_options:
         notes.append(f"All rows: {', '.join(benchmark.shared_options)}.")
+    notes += _protocol_notes(benchmark)
     for row in benchmark.rows:
         for record in row.records:
             if record.status != "done":
@@ -50,6 +51,33 @@ def footnotes(benchmark: Benchmark, conventions: Conventions) -> list[str]:
         if row.finished and sorted(row.seeds) != seeds:
             notes.append(f"{row.title}: seeds {', '.join(row.seeds)} only.")
     return [f"- {note}" for note in notes]
+
+
+def _protocol_notes(benchmark: Benchmark) -> list[str]:
+    """What `as_published` rows do, whose predictions depend on the batch, and who was not asked."""
+    notes = []
+    for row in benchmark.rows:
+        behaviour = row.records[0].spec.as_published
+        if behaviour:
+            notes.append(f"{row.title.removesuffix(' †')}: {', '.join(behaviour)}.")
+    for row in benchmark.rows:
+        found = row.certificates
+        if any(not certificate.inductive for certificate in found):
+            images = sum(c.images for c in found)
+            shares = {
+                "alone": sum(c.right_alone for c in found), f"in batches of {found[0].batch} in stream order": sum(c.right_in_batches for c in found),
+                "in shuffled batches": sum(c.right_when_shuffled for c in found),
+            }  # fmt: skip
+            right = ", ".join(f"{100 * count / images:.1f} % {where}" for where, count in shares.items())
+            changed = f"{sum(c.changed_in_batches for c in found)} in stream order, {sum(c.changed_when_shuffled for c in found)} shuffled"
+            notes.append(
+                f"† {row.title.removesuffix(' †')}: predictions depend on the batch. Of {images} test images so many are predicted otherwise "
+                f"in a batch than alone: {changed}; right: {right}."
+            )
+    unasked = [row.title for row in benchmark.rows if len(row.certificates) < len(row.finished)]
+    if unasked:
+        notes.append(f"Without inductive certificate (cl-bench certify makes it): {', '.join(unasked)}.")
+    return notes
 
 
 def _marks(benchmark: Benchmark, conventions: Conventions) -> dict[tuple[int, str], str]:
@@ -104,6 +132,7 @@ def escape(text: str) -> str:
     """Text with LaTeX's special characters escaped."""
     special = {
         "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}",
-        "^": r"\textasciicircum{}", "²": r"\textsuperscript{2}", "±": r"$\pm$", "–": "--", "—": "---", "<": r"\textless{}", ">": r"\textgreater{}",
+        "^": r"\textasciicircum{}", "²": r"\textsuperscript{2}", "±": r"$\pm$", "–": "--", "—": "---", "†": r"$\dagger$",
+        "<": r"\textless{}", ">": r"\textgreater{}",
     }  # fmt: skip
     return "".join(special.get(character, character) for character in text)

@@ -117,8 +117,9 @@ def main() -> None:
     pack, archive = (pack_caltech, "caltech101_subset.zip") if given.images == "caltech" else (pack_cifar, "cifar100_full.zip")
     dataset = pack(given.folder / "data" / archive, work / "root")
 
-    from cl_bench.plan import Request, make_plan
+    from cl_bench.plan import make_plan
     from cl_bench.record import Store
+    from cl_bench.request import Request
     from cl_bench.runner import run
 
     weights = str(given.folder / WEIGHTS)

@@ -1,0 +1,132 @@
+"""What a user asks for: the options of `cl-bench run`, read from the command line and a YAML file."""
+
+import itertools
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import Field
+
+from cl_bench.config import Strict, build_config, parse_scalar
+from cl_bench.errors import InputError
+
+FIRST_SEED = 2024  # the published code runs seeds 2024, 2025, 2026
+AS_PUBLISHED = "as_published"  # in brackets: the published code's choices, all at once
+SYNONYMS = {"input_norm": "normalisation"}
+
+
+class Request(Strict):
+    """What `cl-bench run` was asked for; every field has the command-line option's name."""
+
+    methods: str = "vpt-nsp2"
+    dataset: str = "glyphs"
+    splits: str = "10"
+    seeds: str = "1"
+    order: str | None = None
+    init_seed: int | None = Field(None, ge=0)
+    data_seed: int | None = Field(None, ge=0)
+    backbone: str | None = None
+    weights: str | None = None
+    image_size: int | None = Field(None, ge=1)
+    limit: int | None = Field(None, ge=1)
+    validation: float | None = Field(None, gt=0, lt=1)
+    preset: str | None = None
+    as_published: bool = False
+    set: dict[str, Any] = {}
+
+
+def request_from(command_line: dict, config_file: Path | None) -> Request:
+    """Options from a YAML file overridden by the command line (None means not given). Raises InputError naming what cannot be used."""
+    values = _read_yaml(config_file) if config_file is not None else {}
+    given = {key: value for key, value in command_line.items() if value is not None}
+    settings = {**values.pop("set", {}), **given.pop("set", {})}
+    return build_config(Request, [values, given, {"set": settings}], str(config_file or "the command line"))
+
+
+def _read_yaml(path: Path) -> dict:
+    try:
+        values = yaml.safe_load(path.read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        reason = error.strerror if isinstance(error, OSError) else " ".join(str(error).split())
+        raise InputError(f"cannot read {path}: {reason}") from error
+    if not isinstance(values, dict) or not isinstance(values.get("set", {}), dict):
+        raise InputError(f"{path} must hold a mapping of option to value, and so must its set")
+    for key in ("methods", "splits", "seeds", "order"):
+        if isinstance(values.get(key), list):  # seeds: [3] is seed 3, as 3, is on the command line
+            values[key] = ",".join(map(str, values[key])) + ("," if key == "seeds" else "")
+        elif isinstance(values.get(key), int):
+            values[key] = str(values[key])
+    if "set" in values:  # YAML reads 1e-3 as a word
+        values["set"] = {str(key): parse_scalar(value) if isinstance(value, str) else value for key, value in values["set"].items()}
+    return values
+
+
+def parse_settings(items: Sequence[str]) -> dict:
+    """["eta=0.9", ...] -> {"eta": 0.9, ...}."""
+    settings = {}
+    for item in items:
+        key, equals, value = item.partition("=")
+        if not equals or not key.strip() or not value.strip():
+            raise InputError(f"{item!r} is not an option; expected KEY=VALUE, such as eta=0.9")
+        settings[key.strip()] = parse_scalar(value)
+    return settings
+
+
+def parse_methods(text: str) -> list[tuple[str, dict]]:
+    """ "nsp2[b1=on,eta=0.9|1],pgp" -> one (name, options) per method and grid point, in order."""
+    selections = []
+    for item in _split_outside_brackets(text):
+        match = re.fullmatch(r"([^\[\]]+?)(?:\[([^\[\]]*)\])?", item.strip())
+        if not match:
+            raise InputError(f"{item!r} is not a method; expected NAME or NAME[option=value,option=value|value]")
+        grid = {}
+        for option in filter(None, (part.strip() for part in (match[2] or "").split(","))):
+            key, equals, alternatives = (f"{option}=on" if option == AS_PUBLISHED else option).partition("=")
+            if not equals or not all(value.strip() for value in alternatives.split("|")):
+                raise InputError(f"{option!r} in {item!r} is not an option; expected KEY=VALUE or KEY=VALUE|VALUE")
+            if key.strip() in grid:
+                raise InputError(f"option {key.strip()!r} stands twice in {item!r}; for several values write {key.strip()}=A|B")
+            grid[key.strip()] = [parse_scalar(value) for value in alternatives.split("|")]
+        selections += [(match[1].strip(), dict(zip(grid, point, strict=True))) for point in itertools.product(*grid.values())]
+    if not selections:
+        raise InputError("--methods is empty; `cl-bench ls methods` lists what there is")
+    return selections
+
+
+def _split_outside_brackets(text: str) -> list[str]:
+    parts = re.split(r",(?![^\[]*\])", text)
+    return [part for part in parts if part.strip()]
+
+
+def parse_splits(text: str) -> list[int]:
+    """ "10,20" -> [10, 20]."""
+    try:
+        splits = [int(part) for part in str(text).split(",")]
+    except ValueError:
+        raise InputError(f"--splits {text!r}: expected numbers of tasks, such as 10 or 10,20") from None
+    return list(dict.fromkeys(splits))
+
+
+def parse_seeds(text: str) -> list[int]:
+    """ "3" -> the first three seeds, 2024 to 2026; "2024,2031" -> these (a trailing comma makes a list of one)."""
+    try:
+        numbers = [int(part) for part in str(text).split(",") if part.strip()]
+    except ValueError:
+        numbers = []
+    if not numbers or min(numbers) < 0 or ("," not in str(text) and not 1 <= numbers[0] <= 1000):
+        raise InputError(f"--seeds {text!r}: expected how many (3), or which, with a comma (2024,2031 or 2024,)")
+    return numbers if "," in str(text) else list(range(FIRST_SEED, FIRST_SEED + numbers[0]))
+
+
+def without_synonyms(settings: dict) -> dict:
+    """Options under the names that they are kept by."""
+    return {SYNONYMS.get(key, key): value for key, value in settings.items()}
+
+
+def format_option(value) -> str:
+    """An option's value as it is written on the command line."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return "null" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
