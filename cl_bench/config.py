@@ -34,8 +34,8 @@ class Transform(Strict):
     augment: Literal["none", "crop", "crop-flip", "autoaugment-cifar10", "autoaugment-imagenet"] = "none"
     crop_scale: float = Field(0.08, gt=0, le=1)  # smallest area of a random crop, as a fraction of the image
     crop_interpolation: Literal["bicubic", "bilinear"] = "bicubic"  # of the random crop after AutoAugment
-    # evaluation: squash to S x S; squash to 8/7 S, then the central S x S; shorter side to S, then the central S x S
-    resize: Literal["squash", "squash-crop", "short-crop"] = "squash"
+    # evaluation: squash to S x S; squash to 8/7 S, or shorter side to S, or shorter side to 8/7 S, then the central S x S
+    resize: Literal["squash", "squash-crop", "short-crop", "short-margin-crop"] = "squash"
     interpolation: Literal["bicubic", "bilinear"] = "bicubic"  # of the evaluation resize
     # unit01: values in [0, 1]; half: in [-1, 1]; imagenet: its mean and deviation
     normalisation: Literal["checkpoint", "unit01", "half", "imagenet"] = "checkpoint"

@@ -15,13 +15,14 @@ from cl_bench.seeds import uniforms
 def evaluation_size(stored: tuple[int, int], size: int, rule: str) -> tuple[int, int]:
     """(height, width) that images of the stored (height, width) are resized to before the central size x size is taken.
 
-    As torchvision's Resize: "squash-crop" is 256 for 224, "short-crop" brings the shorter side to `size` and cuts the longer one to whole pixels.
+    As torchvision's Resize: "squash-crop" is 256 for 224, "short-crop" brings the shorter side to `size` and cuts the longer one to whole pixels,
+    "short-margin-crop" brings it to 256 for 224.
     """
-    if rule != "short-crop":
-        square = size if rule == "squash" else round(size * 256 / 224)
-        return square, square
+    length = round(size * 256 / 224) if rule in ("squash-crop", "short-margin-crop") else size
+    if rule.startswith("squash"):
+        return length, length
     height, width = stored
-    return (size, int(size * width / height)) if height <= width else (int(size * height / width), size)
+    return (length, int(length * width / height)) if height <= width else (int(length * height / width), length)
 
 
 def central(length: int, size: int) -> slice:

@@ -233,14 +233,17 @@ class Store:
         write_atomically(self.folder(record.spec) / "record.json", text.encode())
 
     def find(self, run: str) -> RunSpec:
-        """The specification of the run with this id, unique beginning of an id, or folder. Raises InputError."""
-        name = Path(run).name
-        found = [path for path in sorted((self.root / "runs").glob("*/spec.json")) if name in (path.parent.name, path.parent.name.rpartition("-")[2])]
-        found = found or [path for path in sorted((self.root / "runs").glob("*/spec.json")) if path.parent.name.rpartition("-")[2].startswith(name)]
+        """The specification of the recorded run with this id, unique beginning of an id, or folder. Raises InputError."""
+        name, ids = Path(run).name, {path.parent: path.parent.name.rpartition("-")[2] for path in sorted((self.root / "runs").glob("*/record.json"))}
+        found = [folder for folder, run_id in ids.items() if name in (folder.name, run_id)]
+        found = found or [folder for folder, run_id in ids.items() if name and run_id.startswith(name)]
         if len(found) != 1:
             what = f"{len(found)} runs begin with" if found else "no run is called"
             raise InputError(f"{what} {run!r} in {self.root}; `cl-bench ls runs` lists their ids")
-        return read_spec(found[0])
+        try:
+            return read_record(found[0] / "record.json").spec
+        except DamagedRecord as error:
+            raise InputError(f"{error}; `cl-bench run` with its options starts it again") from error
 
     def set_aside(self, spec: RunSpec) -> Path:
         """Move record, checkpoints and predictions out of the run's folder into a new one beside it; returns that."""
