@@ -149,6 +149,7 @@ def test_evaluation_images_are_those_of_torchvision_on_the_original_file(imagene
     reference = {
         "squash-crop": [transforms.Resize((256, 256), InterpolationMode.BILINEAR), transforms.CenterCrop(224)],
         "short-crop": [transforms.Resize(224, InterpolationMode.BICUBIC), transforms.CenterCrop(224)],
+        "short-margin-crop": [transforms.Resize(256, InterpolationMode.BICUBIC), transforms.CenterCrop(224)],
         "squash": [transforms.Resize((224, 224), InterpolationMode.BICUBIC)],
     }
     for rule, steps in reference.items():
@@ -160,7 +161,7 @@ def test_evaluation_images_are_those_of_torchvision_on_the_original_file(imagene
             assert np.array_equal(test.images[row], np.asarray(transforms.Compose(steps)(image))), rule
 
 
-@pytest.mark.parametrize("rule", ["squash", "squash-crop", "short-crop"])
+@pytest.mark.parametrize("rule", ["squash", "squash-crop", "short-crop", "short-margin-crop"])
 @pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
 def test_the_device_resizes_as_pillow_does(rule, interpolation):
     transform = Transform(resize=rule, interpolation=interpolation)
@@ -170,6 +171,15 @@ def test_the_device_resizes_as_pillow_does(rule, interpolation):
         on_device = Preprocess(spec, transform, 0, torch.device("cpu")).plain(np.array(image)[None])[0].permute(1, 2, 0) * 255
         difference = (on_device - torch.from_numpy(evaluation_image(image, transform, 56).astype(np.float32))).abs()
         assert difference.max() <= 2.01 and difference.mean() < 0.02  # Pillow computes in fixed point
+
+
+def test_crop_and_flip_are_torchvisions_own_for_images_of_any_size():
+    images = [np.asarray(picture(c, c)) for c in range(4)]
+    found = augment.augmented(images, Transform(augment="crop-flip", crop_scale=0.05), 64, [7, 8, 9, 10])
+    reference = transforms.Compose([transforms.RandomResizedCrop(64, scale=(0.05, 1.0)), transforms.RandomHorizontalFlip()])
+    for image, seed, result in zip(images, [7, 8, 9, 10], found, strict=True):
+        torch.manual_seed(seed)
+        assert np.array_equal(np.asarray(reference(Image.fromarray(image))), result)
 
 
 def test_the_training_transform_is_torchvisions_own_for_images_of_any_size():

@@ -8,7 +8,7 @@ import pytest
 
 from cl_bench.config import BackboneSpec, Transform
 from cl_bench.errors import InputError
-from cl_bench.record import RunRecord, RunSpec, TaskRecord
+from cl_bench.record import Certificate, RunRecord, RunSpec, TaskRecord
 from cl_bench.report import plots, tables
 from cl_bench.report.select import Conventions, group
 from cl_bench.report.write import write
@@ -175,3 +175,36 @@ def test_nothing_to_report_is_an_error_that_says_what_to_do(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="cannot write the report"):
         write([record("vpt-seq", SEQ)], tmp_path / "file", Conventions())
+
+
+def certificate(changed, **changes):
+    counts = {
+        "changed_in_batches": changed,
+        "changed_when_shuffled": 2 * changed,
+        "right_alone": 50,
+        "right_in_batches": 80,
+        "right_when_shuffled": 40,
+    }
+    return Certificate(**{"images": 100, "batch": 128, **counts, **changes})
+
+
+def test_rows_whose_predictions_depend_on_the_batch_carry_a_dagger_with_its_figure():
+    leaky = [
+        record("l2p[as_published]", SEQ, seed, as_published=("batchwise_eval=on",)).model_copy(update={"certificate": certificate(changed)})
+        for seed, changed in ((2024, 10), (2025, 0))
+    ]
+    honest = record("l2p", SEQ).model_copy(update={"certificate": certificate(0)})
+    [benchmark] = group([honest, *leaky, record("vpt-seq", SEQ)])
+    text, latex = tables.markdown(benchmark, Conventions()), tables.latex([benchmark], Conventions())
+    assert [row.title for row in benchmark.rows] == ["l2p", "l2p [as published] †", "vpt-seq"]
+    assert "- l2p [as published]: batchwise_eval=on.\n" in text
+    # sums over the two seeds: 200 images; right 100, 160 and 80 of them
+    assert "† l2p [as published]: predictions depend on the batch. Of 200 test images" in text
+    assert "than alone: 10 in stream order, 20 shuffled; right: 50.0 % alone, 80.0 % in batches of 128 in stream order, 40.0 %" in text
+    assert "Without inductive certificate (cl-bench certify makes it): vpt-seq." in text
+    assert r"l2p [as published] $\dagger$ &" in latex
+
+
+def test_records_without_certificates_still_make_a_table():
+    [benchmark] = group([record("vpt-seq", SEQ)])
+    assert "†" not in tables.markdown(benchmark, Conventions())

@@ -77,6 +77,14 @@ def test_an_augmented_image_does_not_depend_on_its_batch_and_changes_with_the_pa
     assert whole.shape == (8, 3, 16, 16) and whole.abs().max() <= 1
 
 
+def test_every_second_image_or_so_is_mirrored_and_otherwise_cropped_as_without_flips():
+    images, rows = toys.images(20, 4, 0).images, np.arange(80)
+    crop, flip = (preprocess(augment=kind, crop_scale=0.5).augmented(images, 0, rows) for kind in ("crop", "crop-flip"))
+    same = torch.stack([torch.allclose(a, b, atol=1e-5) * torch.ones(()) for a, b in zip(crop, flip, strict=True)]).bool()
+    assert all(torch.allclose(a.flip(2), b, atol=1e-4) for a, b in zip(crop[~same], flip[~same], strict=True))
+    assert 25 < int(same.sum()) < 55
+
+
 def test_a_crop_of_the_whole_square_image_is_the_image():
     images = toys.images(2, 2, 0).images
     theta = preprocess(augment="crop", crop_scale=1.0)
