@@ -177,20 +177,16 @@ def test_nothing_to_report_is_an_error_that_says_what_to_do(tmp_path):
         write([record("vpt-seq", SEQ)], tmp_path / "file", Conventions())
 
 
-def certificate(changed, **changes):
-    counts = {
-        "changed_in_batches": changed,
-        "changed_when_shuffled": 2 * changed,
-        "right_alone": 50,
-        "right_in_batches": 80,
-        "right_when_shuffled": 40,
-    }
-    return Certificate(**{"images": 100, "batch": 128, **counts, **changes})
+def certificate(changed):
+    right = {"right_alone": 50, "right_in_batches": 80, "right_when_shuffled": 40}
+    return Certificate(images=100, batch=128, changed_in_batches=changed, changed_when_shuffled=2 * changed, **right)
 
 
 def test_rows_whose_predictions_depend_on_the_batch_carry_a_dagger_with_its_figure():
     leaky = [
-        record("l2p[as_published]", SEQ, seed, as_published=("batchwise_eval=on",)).model_copy(update={"certificate": certificate(changed)})
+        record("l2p[as_published]", SEQ, seed, as_published=("batchwise_eval=on",), options={"batchwise_eval": True}).model_copy(
+            update={"certificate": certificate(changed)}
+        )
         for seed, changed in ((2024, 10), (2025, 0))
     ]
     honest = record("l2p", SEQ).model_copy(update={"certificate": certificate(0)})
