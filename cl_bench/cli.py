@@ -53,7 +53,7 @@ def run(
 
     from cl_bench import orchestrator
     from cl_bench.plan import make_plan
-    from cl_bench.record import Store
+    from cl_bench.store import Store
 
     console = Console(stderr=True)
     plan = make_plan(request)
@@ -85,8 +85,8 @@ def tune(
     from cl_bench import orchestrator
     from cl_bench import tune as search
     from cl_bench.plan import make_plan
-    from cl_bench.record import Store, write_atomically
     from cl_bench.report.select import Conventions
+    from cl_bench.store import Store, write_atomically
 
     tried, conventions = search.read_grid(grid), Conventions(accuracy)
     request = search.with_grid(request, tried)
@@ -115,7 +115,7 @@ def run_one(
     """Run one specification in this process; `run` starts one of these per run."""
     from cl_bench import orchestrator, runner
     from cl_bench.progress import ProgressFile
-    from cl_bench.record import Store, read_spec
+    from cl_bench.store import Store, read_spec
 
     resolved = read_spec(spec)
     store = Store(results)
@@ -133,7 +133,7 @@ def certify(
     """Ask a finished run whether its predictions depend on the batch: images alone, in batches, in shuffled batches. `run` does so by itself."""
     from cl_bench import orchestrator, runner
     from cl_bench.decode import cores
-    from cl_bench.record import Store
+    from cl_bench.store import Store
 
     store = Store(results)
     spec = store.find(run)
@@ -146,7 +146,7 @@ def check(request, device: opt.Device = "auto", results: opt.Results = Path("res
     """Say what `run` with the same options would do, and what is wrong with it, without training."""
     from cl_bench import inspect, orchestrator
     from cl_bench.plan import make_plan
-    from cl_bench.record import Store
+    from cl_bench.store import Store
 
     plan = make_plan(request)
     places = orchestrator.devices(device)
@@ -161,7 +161,8 @@ def report(
     forgetting: opt.Forgetting = "chaudhry",
 ) -> None:
     """Write tables and plots of every run in the results folder."""
-    from cl_bench.record import RunRecord, Store
+    from cl_bench.record import RunRecord
+    from cl_bench.store import Store
 
     if not results.is_dir():
         raise InputError(f"there is no results folder {results}; `cl-bench run` makes one, --results names another")

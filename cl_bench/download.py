@@ -16,7 +16,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 
 from cl_bench.bars import bar
 from cl_bench.errors import InputError
-from cl_bench.record import write_atomically
+from cl_bench.store import write_atomically
 
 CHUNK_BYTES = 1 << 16
 pooch.get_logger().setLevel("WARNING")

@@ -11,8 +11,9 @@ from cl_bench import registry
 from cl_bench.config import Transform, canonical_json
 from cl_bench.errors import InputError
 from cl_bench.presets import Setting, load, settings_for
-from cl_bench.record import DamagedRecord, RunRecord, RunSpec, Store
+from cl_bench.record import RunRecord, RunSpec
 from cl_bench.source import ImageSet
+from cl_bench.store import DamagedRecord, Store
 
 
 def method_lines(results: Path) -> list[str]:

@@ -20,8 +20,8 @@ from cl_bench.config import Transform, canonical_json
 from cl_bench.decode import in_threads, rgb, size, stream_npy
 from cl_bench.errors import InputError
 from cl_bench.preprocess import central, evaluation_size
-from cl_bench.record import write_atomically
 from cl_bench.source import ImageSet, Ragged, Source, cached_files, data_folder
+from cl_bench.store import write_atomically
 
 SHORT_SIDE = 256  # pixels, of stored training images
 DECODER_VERSION = 1  # raise it when the same files decode to other pixels

@@ -19,8 +19,9 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 import cl_bench
 from cl_bench.decode import cores
 from cl_bench.errors import InputError
-from cl_bench.record import DamagedRecord, RunRecord, RunSpec, Store, write_spec
+from cl_bench.record import RunRecord, RunSpec
 from cl_bench.runner import decode
+from cl_bench.store import DamagedRecord, Store, write_spec
 
 POLL_SECONDS = 0.3
 

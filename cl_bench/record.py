@@ -1,17 +1,10 @@
-"""What a run is (RunSpec), what came out of it (RunRecord), and the folder that keeps both (Store)."""
+"""What a run is (RunSpec), and what came out of it (RunRecord)."""
 
 import hashlib
-import json
-import os
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import ValidationError
-
 from cl_bench.config import BackboneSpec, Strict, Transform, canonical_json
-from cl_bench.errors import InputError
 
 CORE_VERSION = 2  # raise it when a change outside a method's file changes results: stream, transforms, trainer, backbone, shared blocks
 
@@ -66,17 +59,17 @@ class RunSpec(Strict):
 
     def run_id(self) -> str:
         """sha256 of the canonical JSON of the identity, first 16 hexadecimal digits."""
-        return _digest(self.identity())[:16]
+        return digest(self.identity())[:16]
 
     def family_id(self) -> str:
         """As run_id, but the same for all seeds and class orders: the runs whose mean a table prints."""
         seeded = {"order_seed", "init_seed", "data_seed", "task_classes"}
         values = {key: value for key, value in self.identity().items() if key not in seeded}
-        return _digest({**values, "task_sizes": [len(classes) for classes in self.task_classes]})[:16]
+        return digest({**values, "task_sizes": [len(classes) for classes in self.task_classes]})[:16]
 
     def benchmark_id(self) -> str:
         """The same for all runs that may stand in one table: data, split sizes, backbone, trial limits."""
-        return _digest({
+        return digest({
             "dataset": self.dataset, "manifest": self.manifest_digest, "task_sizes": [len(classes) for classes in self.task_classes],
             "weights": self.weights_sha256, "image_size": self.backbone.image_size, "limit": self.limit, "validation": self.validation,
         })[:16]  # fmt: skip
@@ -162,120 +155,6 @@ class RunRecord(Strict):
         return {"spec": self.spec.identity(), "test_sizes": list(self.test_sizes), "tasks": [task.outcome() for task in self.tasks]}
 
 
-class DamagedRecord(Exception):
-    """A record that is truncated, was edited by hand, or does not belong to its folder."""
-
-
-def _digest(value) -> str:
+def digest(value) -> str:
+    """sha256 of the value's canonical JSON."""
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write beside `path`, fsync, rename: a reader sees the old content or the new, never a part."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        with open(partial, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
-
-
-def read_spec(path: Path) -> RunSpec:
-    """A specification from its JSON file. Raises InputError."""
-    try:
-        return RunSpec.model_validate_json(path.read_text())
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path} is not a run specification: {str(error).splitlines()[0]}") from error
-
-
-def write_spec(spec: RunSpec, folder: Path) -> Path:
-    """Write spec.json into the run's folder; returns its path."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "spec.json"
-    write_atomically(path, json.dumps(spec.model_dump(mode="json"), indent=1).encode())
-    return path
-
-
-class Store:
-    """A results folder: `runs/<method>-<run id>/` holds record.json, the newest checkpoint, predictions.npz, log.txt."""
-
-    def __init__(self, root: Path):
-        self.root = Path(root)
-
-    def prepare(self) -> None:
-        """Create the folder; raises InputError when it cannot be written."""
-        try:
-            (self.root / "runs").mkdir(parents=True, exist_ok=True)
-            probe = self.root / "runs" / f".writable.{os.getpid()}"
-            write_atomically(probe, b"")
-            probe.unlink(missing_ok=True)
-        except OSError as error:
-            raise InputError(
-                f"cannot write the results folder {self.root}: {error.strerror or error}; free space or choose another with --results"
-            ) from error
-
-    def folder(self, spec: RunSpec) -> Path:
-        """The run's own folder (it may not exist yet)."""
-        return self.root / "runs" / f"{spec.method}-{spec.run_id()}"
-
-    def load(self, spec: RunSpec) -> RunRecord | None:
-        """The run's record, None if there is none. Raises DamagedRecord."""
-        path = self.folder(spec) / "record.json"
-        return read_record(path) if path.exists() else None
-
-    def save(self, record: RunRecord) -> None:
-        """Write the record atomically, sealed with the digest of its content."""
-        content = record.model_dump(mode="json")
-        text = json.dumps({"digest": _digest(content), "run_id": record.spec.run_id(), "record": content}, indent=1)
-        write_atomically(self.folder(record.spec) / "record.json", text.encode())
-
-    def find(self, run: str) -> RunSpec:
-        """The specification of the recorded run with this id, unique beginning of an id, or folder. Raises InputError."""
-        name, ids = Path(run).name, {path.parent: path.parent.name.rpartition("-")[2] for path in sorted((self.root / "runs").glob("*/record.json"))}
-        found = [folder for folder, run_id in ids.items() if name in (folder.name, run_id)]
-        found = found or [folder for folder, run_id in ids.items() if name and run_id.startswith(name)]
-        if len(found) != 1:
-            what = f"{len(found)} runs begin with" if found else "no run is called"
-            raise InputError(f"{what} {run!r} in {self.root}; `cl-bench ls runs` lists their ids")
-        try:
-            return read_record(found[0] / "record.json").spec
-        except DamagedRecord as error:
-            raise InputError(f"{error}; `cl-bench run` with its options starts it again") from error
-
-    def set_aside(self, spec: RunSpec) -> Path:
-        """Move record, checkpoints and predictions out of the run's folder into a new one beside it; returns that."""
-        folder = self.folder(spec)
-        aside = folder.with_name(f"{folder.name}.damaged-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
-        aside.mkdir()
-        for path in folder.iterdir():
-            if path.name in ("record.json", "predictions.npz") or path.name.startswith("checkpoint-"):
-                path.rename(aside / path.name)
-        return aside
-
-    def records(self) -> Iterator[RunRecord | tuple[Path, str]]:
-        """Every record in the folder; for a damaged one its path and the reason."""
-        for path in sorted((self.root / "runs").glob("*/record.json")):
-            if ".damaged-" in path.parent.name:
-                continue
-            try:
-                yield read_record(path)
-            except DamagedRecord as error:
-                yield path, str(error)
-
-
-def read_record(path: Path) -> RunRecord:
-    """The record in a file. Raises DamagedRecord when it is not exactly what `Store.save` wrote."""
-    try:
-        sealed = json.loads(path.read_text())
-        record = RunRecord.model_validate_json(json.dumps(sealed["record"]))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        reason = f"{error.error_count()} bad values" if isinstance(error, ValidationError) else f"{type(error).__name__}: {error}"
-        raise DamagedRecord(f"{path} is truncated or not a record ({reason})") from error
-    if sealed.get("digest") != _digest(sealed["record"]):
-        raise DamagedRecord(f"{path} was changed after it was written (its content does not match its digest)")
-    if sealed.get("run_id") != record.spec.run_id():
-        raise DamagedRecord(f"{path} does not belong to its run id")
-    return record

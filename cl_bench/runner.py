@@ -1,33 +1,26 @@
 """One run: a specification in, a record out, saved after every task and resumable there."""
 
-import fcntl
 import hashlib
-import io
 import time
-import zipfile
-import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable
 
 import numpy as np
 import torch
-from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 
 from cl_bench import backbone as backbones
-from cl_bench import environment, registry, seeds
+from cl_bench import environment, registry, run_files, seeds
 from cl_bench.certificate import certify
 from cl_bench.config import canonical_json
 from cl_bench.errors import InputError, RunFailed
 from cl_bench.method import Method
 from cl_bench.preprocess import Preprocess
-from cl_bench.record import CORE_VERSION, DamagedRecord, RunRecord, RunSpec, Store, TaskRecord, write_atomically
+from cl_bench.record import CORE_VERSION, RunRecord, RunSpec, TaskRecord
+from cl_bench.run_files import Say
 from cl_bench.source import ImageSet, Source
+from cl_bench.store import Store
 from cl_bench.stream import Sides, Stream, StreamInfo, held_out, limited
 from cl_bench.trainer import Progress, Trainer
-
-Say = Callable[[str], None]
 
 
 def run(spec: RunSpec, store: Store, device: str, threads: int, say: Say, progress: Callable[[Progress], None]) -> RunRecord:
@@ -36,8 +29,8 @@ def run(spec: RunSpec, store: Store, device: str, threads: int, say: Say, progre
     Raises InputError for input that cannot be used, RunFailed for a run that stopped; in both cases what was finished is kept.
     """
     store.prepare()
-    with _sole_owner(store, spec, say):
-        record = _existing(spec, store, say)
+    with run_files.sole_owner(store, spec, say):
+        record = run_files.existing(spec, store, say)
         if record and record.status == "done":
             say("already finished, nothing to train")
             return record
@@ -129,7 +122,7 @@ def build_method(spec: RunSpec, source: Source, device: torch.device, num_tasks:
 
 def _learn_remaining(record: RunRecord, store: Store, method: Method, stream: Stream, device: str, say: Say, progress) -> RunRecord:
     spec, folder = record.spec, store.folder(record.spec)
-    predictions = _restore(record, folder, method, stream, say)
+    predictions = run_files.restore(record, folder, method, stream, say)
     store.save(record)
     for index in range(len(record.tasks), stream.num_tasks):
         torch.manual_seed(seeds.derived_seed(spec.init_seed, "task", index))
@@ -160,7 +153,7 @@ def _learn_remaining(record: RunRecord, store: Store, method: Method, stream: St
             peak_memory_bytes=environment.peak_memory_bytes(device),
         )
         record = record.model_copy(update={"tasks": (*record.tasks, done)})
-        _save(record, store, tensors, predictions)
+        run_files.save(record, store, tensors, predictions)
         seen, right = sum(stream.test_sizes[: len(done.correct)]), sum(done.correct)
         cost = f"{evaluated - start:.1f} s, {len(tensors) / 1e6:.1f} MB kept"
         say(f"task {index + 1}/{stream.num_tasks}: {right} of {seen} test images right ({right / seen:.1%}), {cost}")
@@ -174,99 +167,20 @@ def _finish(record: RunRecord, store: Store, method: Method, stream: Stream, say
     try:
         store.save(record)
     except OSError as error:
-        raise _cannot_write(store.folder(record.spec), error) from error
+        raise run_files.cannot_write(store.folder(record.spec), error) from error
     say(certificate.sentence())
     return record
 
 
 def recertify(spec: RunSpec, store: Store, device: str, threads: int, say: Say) -> RunRecord:
     """Make the certificate of a finished run anew, from its checkpoint. Raises InputError when the run is not finished."""
-    with _sole_owner(store, spec, say):
-        record = _existing(spec, store, say)
+    with run_files.sole_owner(store, spec, say):
+        record = run_files.existing(spec, store, say)
         if record is None or record.status != "done":
             raise InputError(f"the run {spec.run_id()} is not finished; `cl-bench run` with its options continues it")
         torch.set_num_threads(threads)
         source = open_source(spec)
         stream = build_stream(spec, source, torch.device(device))
         method = build_method(spec, source, torch.device(device), stream.num_tasks)
-        _restore(record, store.folder(spec), method, stream, lambda line: None)
+        run_files.restore(record, store.folder(spec), method, stream, lambda line: None)
         return _finish(record, store, method, stream, say)
-
-
-def _save(record: RunRecord, store: Store, tensors: bytes, predictions: dict[str, np.ndarray]) -> None:
-    """Checkpoint and predictions first, then the record that vouches for them, then the older checkpoint goes."""
-    folder = store.folder(record.spec)
-    try:
-        write_atomically(checkpoint_path(folder, len(record.tasks)), tensors)
-        buffer = io.BytesIO()
-        np.savez_compressed(buffer, **predictions)
-        write_atomically(folder / "predictions.npz", buffer.getvalue())
-        store.save(record)
-    except OSError as error:
-        raise _cannot_write(folder, error) from error
-    for path in folder.glob("checkpoint-*.safetensors"):
-        if path != checkpoint_path(folder, len(record.tasks)):
-            path.unlink()
-
-
-def _cannot_write(folder: Path, error: OSError) -> RunFailed:
-    return RunFailed(f"cannot write {folder}: {error.strerror}; free space and repeat the command, finished tasks are kept")
-
-
-def checkpoint_path(folder: Path, tasks: int) -> Path:
-    """The file that holds the method's state after `tasks` tasks."""
-    return folder / f"checkpoint-{tasks:03d}.safetensors"
-
-
-def _restore(record: RunRecord, folder: Path, method: Method, stream: Stream, say: Say) -> dict[str, np.ndarray]:
-    """Put the method where the record ends; returns the predictions so far."""
-    if not record.tasks:
-        return {}
-    say(f"resuming after task {len(record.tasks)} of {stream.num_tasks}")
-    for index in range(len(record.tasks)):
-        method.grow(stream.info(index))
-    method.load_state(load_tensors(checkpoint_path(folder, len(record.tasks)).read_bytes()))
-    with np.load(folder / "predictions.npz") as arrays:
-        return {name: arrays[name] for name in sorted(arrays)[: len(record.tasks)]}
-
-
-def _existing(spec: RunSpec, store: Store, say: Say) -> RunRecord | None:
-    """The run's record if it and its files are whole; a damaged run is set aside, with a message, and started again."""
-    folder = store.folder(spec)
-    try:
-        record = store.load(spec)
-        if record and record.tasks:
-            _verify_files(record, folder)
-        return record
-    except DamagedRecord as error:
-        aside = store.set_aside(spec)
-        say(f"warning: {error}; kept as {aside}, the run starts again")
-        return None
-
-
-def _verify_files(record: RunRecord, folder: Path) -> None:
-    try:
-        tensors = checkpoint_path(folder, len(record.tasks)).read_bytes()
-        with np.load(folder / "predictions.npz") as arrays:
-            digests = [hashlib.sha256(arrays[f"task_{t + 1:03d}"].tobytes()).hexdigest() for t in range(len(record.tasks))]
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise DamagedRecord(f"checkpoint or predictions in {folder} cannot be read ({error})") from error
-    if hashlib.sha256(tensors).hexdigest() != record.tasks[-1].checkpoint_sha256:
-        raise DamagedRecord(f"the checkpoint in {folder} is not the one its record names")
-    if digests != [task.predictions_sha256 for task in record.tasks]:
-        raise DamagedRecord(f"the predictions in {folder} are not those its record names")
-
-
-@contextmanager
-def _sole_owner(store: Store, spec: RunSpec, say: Say) -> Iterator[None]:
-    """Hold the run's lock; a second process with the same specification waits here. The lock dies with its process;
-    its empty file stays, since removing it would let two waiting processes hold different locks."""
-    path = store.root / "runs" / f".{spec.method}-{spec.run_id()}.lock"
-    with open(path, "a") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say("another process is working on this run; waiting for it")
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        store.folder(spec).mkdir(exist_ok=True)
-        yield

@@ -4,8 +4,8 @@ import pytest
 
 from cl_bench import runner
 from cl_bench.plan import make_plan
-from cl_bench.record import Store
 from cl_bench.request import Request
+from cl_bench.store import Store
 
 QUICK = {"passes": 4, "batch": 8, "epoch_mode": "plain", "temperature": 4.0}
 

@@ -7,7 +7,7 @@ from runs import execute, run_until, spec_of
 
 from cl_bench.certificate import certify
 from cl_bench.cli import main
-from cl_bench.record import Store
+from cl_bench.store import Store
 
 TASKS = [[2, 0], [1, 3, 4], [5, 6]]
 

@@ -18,9 +18,9 @@ from cl_bench.config import Transform
 from cl_bench.errors import InputError
 from cl_bench.plan import make_plan
 from cl_bench.preprocess import Preprocess
-from cl_bench.record import Store
 from cl_bench.request import Request
 from cl_bench.runner import run
+from cl_bench.store import Store
 
 NAMES = ["apple", "bear", "cloud", "dolphin"]
 

@@ -6,9 +6,9 @@ import os
 import pytest
 from runs import execute, run_until, spec_of
 
-from cl_bench import runner
+from cl_bench import run_files
 from cl_bench.errors import InputError, RunFailed
-from cl_bench.record import DamagedRecord, Store, read_record, write_atomically
+from cl_bench.store import DamagedRecord, Store, read_record, write_atomically
 
 
 def test_bad_records_are_never_believed(whole_run, tmp_path):
@@ -69,7 +69,7 @@ def test_a_full_disk_stops_the_run_and_keeps_what_was_finished(toy_request, tmp_
             raise OSError(28, "No space left on device")
         write_atomically(path, data)
 
-    monkeypatch.setattr(runner, "write_atomically", full)
+    monkeypatch.setattr(run_files, "write_atomically", full)
     with pytest.raises(RunFailed, match="No space left on device; free space and repeat the command"):
         execute(spec, tmp_path)
     assert len(Store(tmp_path).load(spec).tasks) == 2

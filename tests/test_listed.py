@@ -26,10 +26,10 @@ from cl_bench.errors import InputError
 from cl_bench.listed import Archive, Published, evaluation_image, prepare
 from cl_bench.plan import make_plan
 from cl_bench.preprocess import Preprocess
-from cl_bench.record import Store
 from cl_bench.request import Request
 from cl_bench.runner import open_source, run, split_images
 from cl_bench.source import Ragged
+from cl_bench.store import Store
 
 WNIDS = {"n01": "goldfish", "n02": "hotdog", "n03": "tree_frog", "n04": "newt"}
 SPLITS = toys.SHARED / "splits"

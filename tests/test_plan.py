@@ -229,8 +229,8 @@ def test_check_names_absent_classes_small_tasks_and_twins(base, tmp_path, monkey
     from cl_bench.datasets.folder import Folder
 
     from cl_bench import inspect
-    from cl_bench.record import Store
     from cl_bench.source import ImageSet
+    from cl_bench.store import Store
 
     original = Folder.evaluated
 

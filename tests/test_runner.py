@@ -13,7 +13,8 @@ from runs import QUICK, execute, run_until, spec_of
 
 from cl_bench import registry
 from cl_bench.errors import InputError, RunFailed
-from cl_bench.record import RunRecord, Store, read_record, write_spec
+from cl_bench.record import RunRecord
+from cl_bench.store import Store, read_record, write_spec
 
 
 def test_a_record_says_what_happened(whole_run):

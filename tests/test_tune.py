@@ -8,9 +8,9 @@ from cl_bench import tune
 from cl_bench.cli import main
 from cl_bench.errors import InputError
 from cl_bench.plan import make_plan
-from cl_bench.record import Store
 from cl_bench.report.select import Conventions
 from cl_bench.request import Request, request_from
+from cl_bench.store import Store
 
 GRID = {"eta": [0.5, 0.97], "temperature": [2, 4]}
 

@@ -9,8 +9,8 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 import matplotlib.pyplot as plt
 
 from cl_bench import metrics
-from cl_bench.record import write_atomically
 from cl_bench.report.select import Benchmark, Conventions, Row
+from cl_bench.store import write_atomically
 
 # Okabe and Ito's palette, distinguishable with any colour vision; markers repeat out of step with it.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")

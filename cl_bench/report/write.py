@@ -4,9 +4,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from cl_bench.errors import InputError
-from cl_bench.record import RunRecord, write_atomically
+from cl_bench.record import RunRecord
 from cl_bench.report import tables
 from cl_bench.report.select import Conventions, group
+from cl_bench.store import write_atomically
 
 
 def write(records: Iterable[RunRecord], out: Path, conventions: Conventions) -> tuple[str, list[Path]]:

@@ -118,9 +118,9 @@ def main() -> None:
     dataset = pack(given.folder / "data" / archive, work / "root")
 
     from cl_bench.plan import make_plan
-    from cl_bench.record import Store
     from cl_bench.request import Request
     from cl_bench.runner import run
+    from cl_bench.store import Store
 
     weights = str(given.folder / WEIGHTS)
     plan = make_plan(

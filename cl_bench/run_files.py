@@ -1,0 +1,101 @@
+"""A run's own files: its checkpoint and predictions, the lock that makes one process its owner, and whether they are whole."""
+
+import fcntl
+import hashlib
+import io
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from safetensors.torch import load as load_tensors
+
+from cl_bench.errors import RunFailed
+from cl_bench.method import Method
+from cl_bench.record import RunRecord, RunSpec
+from cl_bench.store import DamagedRecord, Store, write_atomically
+from cl_bench.stream import Stream
+
+Say = Callable[[str], None]
+
+
+def save(record: RunRecord, store: Store, tensors: bytes, predictions: dict[str, np.ndarray]) -> None:
+    """Checkpoint and predictions first, then the record that vouches for them, then the older checkpoint goes."""
+    folder = store.folder(record.spec)
+    try:
+        write_atomically(checkpoint_path(folder, len(record.tasks)), tensors)
+        buffer = io.BytesIO()
+        np.savez_compressed(buffer, **predictions)
+        write_atomically(folder / "predictions.npz", buffer.getvalue())
+        store.save(record)
+    except OSError as error:
+        raise cannot_write(folder, error) from error
+    for path in folder.glob("checkpoint-*.safetensors"):
+        if path != checkpoint_path(folder, len(record.tasks)):
+            path.unlink()
+
+
+def cannot_write(folder: Path, error: OSError) -> RunFailed:
+    """The failure of a run that cannot save; what it saved before is kept."""
+    return RunFailed(f"cannot write {folder}: {error.strerror}; free space and repeat the command, finished tasks are kept")
+
+
+def checkpoint_path(folder: Path, tasks: int) -> Path:
+    """The file that holds the method's state after `tasks` tasks."""
+    return folder / f"checkpoint-{tasks:03d}.safetensors"
+
+
+def restore(record: RunRecord, folder: Path, method: Method, stream: Stream, say: Say) -> dict[str, np.ndarray]:
+    """Put the method where the record ends; returns the predictions so far."""
+    if not record.tasks:
+        return {}
+    say(f"resuming after task {len(record.tasks)} of {stream.num_tasks}")
+    for index in range(len(record.tasks)):
+        method.grow(stream.info(index))
+    method.load_state(load_tensors(checkpoint_path(folder, len(record.tasks)).read_bytes()))
+    with np.load(folder / "predictions.npz") as arrays:
+        return {name: arrays[name] for name in sorted(arrays)[: len(record.tasks)]}
+
+
+def existing(spec: RunSpec, store: Store, say: Say) -> RunRecord | None:
+    """The run's record if it and its files are whole; a damaged run is set aside, with a message, and started again."""
+    folder = store.folder(spec)
+    try:
+        record = store.load(spec)
+        if record and record.tasks:
+            _verify_files(record, folder)
+        return record
+    except DamagedRecord as error:
+        aside = store.set_aside(spec)
+        say(f"warning: {error}; kept as {aside}, the run starts again")
+        return None
+
+
+def _verify_files(record: RunRecord, folder: Path) -> None:
+    try:
+        tensors = checkpoint_path(folder, len(record.tasks)).read_bytes()
+        with np.load(folder / "predictions.npz") as arrays:
+            digests = [hashlib.sha256(arrays[f"task_{t + 1:03d}"].tobytes()).hexdigest() for t in range(len(record.tasks))]
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise DamagedRecord(f"checkpoint or predictions in {folder} cannot be read ({error})") from error
+    if hashlib.sha256(tensors).hexdigest() != record.tasks[-1].checkpoint_sha256:
+        raise DamagedRecord(f"the checkpoint in {folder} is not the one its record names")
+    if digests != [task.predictions_sha256 for task in record.tasks]:
+        raise DamagedRecord(f"the predictions in {folder} are not those its record names")
+
+
+@contextmanager
+def sole_owner(store: Store, spec: RunSpec, say: Say) -> Iterator[None]:
+    """Hold the run's lock; a second process with the same specification waits here. The lock dies with its process;
+    its empty file stays, since removing it would let two waiting processes hold different locks."""
+    path = store.root / "runs" / f".{spec.method}-{spec.run_id()}.lock"
+    with open(path, "a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("another process is working on this run; waiting for it")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        store.folder(spec).mkdir(exist_ok=True)
+        yield
