@@ -58,8 +58,13 @@ class Glyphs(Source):
 
     name = "glyphs"
     smoke = True
-    # chosen on a quarter of the training images, held out; the same for every VPT method
-    PRESET = {"vpt-*": {"passes": 15, "batch": 64, "learning_rate": 0.03, "temperature": 2.0, "epoch_mode": "plain"}}
+    # chosen on a quarter of the training images, held out; the same for every method of a family
+    PRESET = {
+        "vpt-*": {"passes": 15, "batch": 64, "learning_rate": 0.03, "temperature": 2.0, "epoch_mode": "plain"},
+        "l2p*": {"passes": 10, "batch": 64, "learning_rate": 0.003},
+        "dualprompt*": {"passes": 10, "batch": 64, "learning_rate": 0.01},
+        "coda-prompt": {"passes": 10, "batch": 64, "learning_rate": 0.01},
+    }
 
     def __init__(self, argument: str | None = None):
         if argument is not None:
