@@ -71,7 +71,10 @@ class Task(TaskInfo):
         for start in range(0, len(chosen), batch):
             part = chosen[start : start + batch]
             labels = self.labels[torch.from_numpy(part).to(self._preprocess.device)]
-            yield self._frozen.announce(self._inputs(part), part), labels
+            images = self._inputs(part)
+            if len(chosen) == len(self) or self._preprocess.transform.augment == "none":  # a few images do not pay for the whole task's features
+                images = self._frozen.announce(images, part)
+            yield images, labels
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,13 @@ def test_statistics_share_the_queries_of_training():
     assert counting.images == 24
 
 
+def test_statistics_of_a_few_images_do_not_query_the_whole_task():
+    stream, method = toys.stream(TASKS, augment="crop"), toys.method("l2p-pgp", 3, passes=2, images=10)
+    counting = Counting(method.backbone)
+    toys.learn(method, stream, upto=1)
+    assert counting.images == 2 * 24 + 10
+
+
 def test_cached_features_are_those_of_the_network_in_any_order():
     task, trunk = toys.stream(TASKS).task(1), toys.backbone()
     chosen = np.array([30, 2, 17, 2])
