@@ -55,7 +55,7 @@ class DualPromptPGP(DualPrompting):
         generator = seeds.generator(stream.init_seed, "random subspace") if config.pgp_space == "random" else None
         self.space = Subspaces((config.g_layers + config.e_layers, self.heads, width, width), self.device, generator)
         for name in ("G", "E"):
-            self.register_buffer(f"{name}_start", torch.zeros_like(getattr(self, name)))
+            self.register_buffer(f"{name}_start", torch.zeros_like(getattr(self, name)), persistent=False)
 
     def begin_task(self, task: Task) -> None:
         """Remember the prompts, to measure their update, and the protected directions of all earlier tasks."""

@@ -62,8 +62,8 @@ class L2PPGP(PoolTuning):
         self.prompt_space, self.key_space = (
             Subspaces((layers, D, D), self.device, self._random(name)) for name, layers in (("prompts", config.layers), ("keys", 1))
         )
-        self.register_buffer("P_start", torch.zeros_like(self.P))
-        self.register_buffer("K_start", torch.zeros_like(self.K))
+        self.register_buffer("P_start", torch.zeros_like(self.P), persistent=False)
+        self.register_buffer("K_start", torch.zeros_like(self.K), persistent=False)
 
     def _random(self, name: str) -> torch.Generator | None:
         return seeds.generator(self.stream.init_seed, "random subspace", name) if self.config.pgp_space == "random" else None

@@ -318,3 +318,11 @@ def test_frozen_after_the_first_task_only_the_head_learns():
 def test_pools_without_a_null_space_are_refused(options, message):
     with pytest.raises(InputError, match=message):
         toys.method("l2p-nsp2", 3, **options)
+
+
+@pytest.mark.parametrize("name", ["l2p-pgp", "dualprompt-pgp"])
+def test_checkpoints_hold_no_copy_of_what_is_trained(name):
+    """Prompts as they were before the task are for the diagnostics alone, and are taken anew at the start of every task."""
+    state = toys.method(name, 4).state()
+    trained = {"l2p-pgp": {"P", "K"}, "dualprompt-pgp": {"G", "E", "k"}}[name]
+    assert set(state) == trained | ({"prompt_space.M", "key_space.M"} if name == "l2p-pgp" else {"space.M"})
