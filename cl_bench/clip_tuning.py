@@ -112,6 +112,10 @@ class ClipTuning(Prompted):
         """2 or 1."""
         return 2 if self.config.epoch_mode == "repeat2" else 1
 
+    def statistics_images(self, images: int, last: bool) -> int:
+        """One pass for the classes' Gaussians."""
+        return images if self.config.refine_head else 0
+
     def end_task(self, task: Task, trainer: Trainer) -> None:
         """Statistics and refinement."""
         self.visit(task, trainer, None)

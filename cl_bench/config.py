@@ -46,12 +46,12 @@ def canonical_json(value) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
-def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
-    """The error for a name that is none of `known`, with the nearest one or, where none is near, all of them."""
+def unknown(kind: str, name: str, known: Iterable[str], place: str | None = None) -> InputError:
+    """The error for a name that is none of `known`, with the nearest one or, where none is near, all of them; `place` is where it stands."""
     known = sorted(known)
     near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
-    return InputError(f"unknown {kind} {name!r}; {hint}")
+    return InputError(f"{place}: " * bool(place) + f"unknown {kind} {name!r}; {hint}")
 
 
 def parse_scalar(text: str):

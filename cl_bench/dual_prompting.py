@@ -55,6 +55,7 @@ class DualPrompting(QueryTuning):
     """G (g_layers, 2, L_g, D), E (e_layers, 2, S, L_e, D), keys k (S, D); the index of length 2 is key or value."""
 
     Config = DualConfig
+    statistics_query = False
 
     def __init__(self, config: DualConfig, backbone: Backbone, stream: StreamInfo):
         super().__init__(config, backbone, stream)
@@ -82,6 +83,11 @@ class DualPrompting(QueryTuning):
     def trained_prompts(self) -> list[nn.Parameter]:
         """G, E and k."""
         return [self.G, self.E, self.k]
+
+    @property
+    def couples_batch(self) -> bool:
+        """Where prompts are voted for, or handed to other images."""
+        return self.config.prefix_reshape == "reshape_asis" or (self.stream.num_tasks > self.S and self.config.batchwise_train)
 
     def begin_task(self, task: Task) -> None:
         """Start the task's E-prompt from the one before it."""

@@ -30,6 +30,19 @@ def describe(device: str, threads: int) -> dict:
     return facts
 
 
+def machine(device: str, threads: int) -> dict:
+    """What the last bits of sums depend on: torch, processor or GPU, threads."""
+    facts = describe(device, threads)
+    return {name: facts[name] for name in ("torch", "gpu" if "gpu" in facts else "processor", "threads")}
+
+
+def machine_of_worker(threads: int) -> dict:
+    """`machine` of the device that "auto" means where this is called."""
+    from cl_bench.places import devices
+
+    return machine(devices("auto")[0], threads)
+
+
 def peak_memory_bytes(device: str) -> int:
     """Largest resident memory of this process so far or, on a GPU, the largest memory torch allocated there."""
     if device.startswith("cuda"):

@@ -7,3 +7,19 @@ class InputError(Exception):
 
 class RunFailed(Exception):
     """A run stopped before its end; its record and log are kept. Exit code 1."""
+
+
+class OutOfMemory(RunFailed):
+    """The device's memory did not suffice; smaller steps may."""
+
+
+class CannotWrite(RunFailed):
+    """What was learned cannot be saved: no more should be learned until it can."""
+
+
+class Stopped(Exception):
+    """A run was asked to stop, and did after a finished task; it can go on there."""
+
+
+class Busy(Exception):
+    """Another process is working on the run."""

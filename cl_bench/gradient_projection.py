@@ -36,6 +36,11 @@ class ProjectionConfig(Strict):
     pgp_rank_rule: Literal["geq", "lt_asis"] = "geq"  # fewest directions that reach the energy, or (public code) the most that stay below it
 
 
+def statistics_images(config: ProjectionConfig, images: int, last: bool) -> int:
+    """Images of a task whose tokens are collected, for statistics in feature space."""
+    return 0 if last or config.energy == 0 else min(images, config.images or IMAGES)
+
+
 class PoolProjectionConfig(ProjectionConfig):
     """The same for prompt pools, whose published code works in sample space."""
 

@@ -11,7 +11,7 @@ from cl_bench import registry
 from cl_bench.config import Transform, canonical_json
 from cl_bench.errors import InputError
 from cl_bench.presets import Setting, load, settings_for
-from cl_bench.record import RunRecord, RunSpec
+from cl_bench.record import RunSpec
 from cl_bench.source import ImageSet
 from cl_bench.store import DamagedRecord, Store
 
@@ -43,19 +43,9 @@ def backbone_lines(results: Path) -> list[str]:
 
 def run_lines(results: Path) -> list[str]:
     """Every run with its state and, when it has one, its accuracy after its last task."""
-    from cl_bench.metrics import final_accuracy
+    from cl_bench import status
 
-    lines = []
-    for found in Store(results).records():
-        if not isinstance(found, RunRecord):
-            lines.append(f"damaged    {found[1]}")
-            continue
-        spec = found.spec
-        accuracy = f"{final_accuracy(found.correct, found.test_sizes):.2%}" if found.tasks else "–"
-        total = 1 if spec.joint else spec.num_tasks
-        state = f"{found.status:<8} {spec.run_id()}  {len(found.tasks)}/{total} tasks  {accuracy:>7}"
-        lines.append(f"{state}  {spec.label}  {spec.benchmark_name()}  seed {spec.seed_name()}")
-    return lines or [f"no runs in {results}"]
+    return status.run_lines(Store(results))
 
 
 LISTS: dict[str, Callable[[Path], list[str]]] = {"methods": method_lines, "datasets": dataset_lines, "backbones": backbone_lines, "runs": run_lines}

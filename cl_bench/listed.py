@@ -91,15 +91,16 @@ class ListedImages(Source):
     def images(self, side: str) -> ImageSet:
         """Images in the list's order, the shorter side at most 256 pixels (bilinear, antialiased), for augmentation."""
         arrays = self._cached(side, {"short_side": SHORT_SIDE}, self._write_ragged)
-        return ImageSet(Ragged(arrays["pixels"], np.asarray(arrays["sizes"])), self._labels(side))
+        return ImageSet(Ragged(arrays["pixels"], np.asarray(arrays["sizes"])), self.labels(side))
 
     def evaluated(self, side: str, transform: Transform, image_size: int) -> ImageSet:
         """Images in the list's order, resized and cropped to the network's size."""
         settings = {"resize": transform.resize, "interpolation": transform.interpolation, "image_size": image_size}
         arrays = self._cached(side, settings, lambda side, folder: self._write_ready(side, folder, transform, image_size))
-        return ImageSet(arrays["images"], self._labels(side), ready=True)
+        return ImageSet(arrays["images"], self.labels(side), ready=True)
 
-    def _labels(self, side: str) -> np.ndarray:
+    def labels(self, side: str) -> np.ndarray:
+        """Labels in the list's order."""
         return np.array([label for _, label in self._split[side]], np.int64)
 
     def _cached(self, side: str, settings: dict, write: Callable[[str, Path], None]) -> dict[str, np.ndarray]:

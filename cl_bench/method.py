@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
+import torch
 from torch import Tensor, nn, optim
 
 from cl_bench.backbone import Backbone
@@ -18,9 +19,12 @@ class Method(nn.Module, ABC):
     PRESET: ClassVar[str | None] = None  # settings of the method's paper, used on the benchmarks they cover: a file in methods/presets/
     TRANSFORM: ClassVar[dict] = {}  # `Transform` values of its own where they differ from the data set's
     AS_PUBLISHED: ClassVar[dict] = {}  # options and `Transform` values of the published code where the defaults do otherwise
+    # the settings that decide how the first task is trained, by the same code in all methods that name them; never inherited
+    TRUNK: ClassVar[type[Strict] | None] = None
     version: ClassVar[int] = 1  # raise it when results change: it is part of the run id
     display: ClassVar[str]  # name in tables
     joint: ClassVar[bool] = False  # learns all classes as one task (an upper bound)
+    queries: ClassVar[bool] = False  # asks for an image's un-prompted features too
     current_task_loss: ClassVar[bool] = False  # the loss compares the current task's classes only: one class a task gives no gradient
 
     def __init__(self, config: Strict, backbone: Backbone, stream: StreamInfo):
@@ -39,6 +43,24 @@ class Method(nn.Module, ABC):
     def grow(self, task: TaskInfo) -> None:
         """Allocate what the task adds to the state; called before it is learned, and once per learned task before a checkpoint is loaded."""
 
+    @property
+    def statistics_name(self) -> str | None:
+        """The name under which runs with the same first task share its statistics, see `Trainer.once`; None where they do not."""
+        return None
+
+    def forwards(self, images: int, last: bool, augmented: bool) -> int:
+        """Passes of one image through the backbone that learning a task of so many images costs, a backward pass counted as one more."""
+        return self.images_seen(images, last)
+
+    def images_seen(self, images: int, last: bool) -> int:
+        """Images that pass through the network while a task of so many images is learned, as a trainer counts them: each once."""
+        return images
+
+    @property
+    def couples_batch(self) -> bool:
+        """Whether the loss of an image depends on those beside it, so that a batch cannot be learned in parts."""
+        return False
+
     def diagnostics(self) -> dict:
         """JSON values about the task just learned, kept in the record."""
         return {}
@@ -54,6 +76,23 @@ class Method(nn.Module, ABC):
             raise RuntimeError(f"the checkpoint holds {sorted(set(state) ^ set(expected))[:3]} where the method does not, or the other way round")
         self.load_state_dict(state, strict=False)
 
+    @classmethod
+    def trunk(cls, config: Strict) -> dict | None:
+        """JSON values that decide how the first task is trained; methods with equal ones train it alike, bit for bit. None: never shared."""
+        kind = cls.__dict__.get("TRUNK")
+        return kind and {"trunk": kind.__name__, **config.model_dump(mode="json", include=set(kind.model_fields))}
+
+    def trained(self) -> dict[str, Tensor]:
+        """What training a task leaves behind, before statistics: all that is trained."""
+        return {name: parameter for name, parameter in self.named_parameters() if parameter.requires_grad}
+
+    def load_trained(self, tensors: dict[str, Tensor]) -> None:
+        """Take over what `trained` returned."""
+        with torch.no_grad():
+            for name, parameter in self.named_parameters():
+                if parameter.requires_grad:
+                    parameter.copy_(tensors[name])
+
     @property
     def device(self):
         """Where the backbone lives."""
@@ -67,17 +106,24 @@ class GradientMethod(Method):
         """Train on the task with the config's batch, passes and learning rate."""
         self.grow(task)
         self.begin_task(task)
-        trainer.fit(
-            task,
-            loss=lambda images, labels: self.loss(images, labels, task),
-            optimizer=self.make_optimizer(task),
-            after_backward=lambda: self.after_backward(task),
-            batch=self.config.batch,
-            passes=self.config.passes,
-            repeats=self.repeats(),
-            rate=self.rate,
-            drop_last=self.drop_last(),
-        )
+
+        def train() -> None:
+            trainer.fit(
+                task,
+                loss=lambda images, labels: self.loss(images, labels, task),
+                optimizer=self.make_optimizer(task),
+                after_backward=lambda: self.after_backward(task),
+                batch=self.config.batch,
+                passes=self.config.passes,
+                repeats=self.repeats(),
+                rate=self.rate,
+                drop_last=self.drop_last(),
+            )
+
+        if trainer.first_task is None:
+            train()
+        else:
+            trainer.first_task.fit(self, trainer, train)
         self.end_task(task, trainer)
 
     @abstractmethod
@@ -99,6 +145,24 @@ class GradientMethod(Method):
     def drop_last(self) -> bool:
         """Whether a pass leaves out its last partial batch, as some published code does."""
         return False
+
+    def steps(self, images: int) -> int:
+        """Image passes of training on a task of so many images."""
+        together = self.repeats()
+        shuffles = [min(together, self.config.passes - first) * images for first in range(0, self.config.passes, together)]
+        return sum(count - count % self.config.batch if self.drop_last() else count for count in shuffles)
+
+    def statistics_images(self, images: int, last: bool) -> int:
+        """Image passes after training on a task of so many images, for statistics; `last` is whether no task follows."""
+        return 0
+
+    def forwards(self, images: int, last: bool, augmented: bool) -> int:
+        """Forward and backward of every step, and the statistics."""
+        return 2 * self.steps(images) + self.statistics_images(images, last)
+
+    def images_seen(self, images: int, last: bool) -> int:
+        """Those of every step and of the statistics."""
+        return self.steps(images) + self.statistics_images(images, last)
 
     def begin_task(self, task: Task) -> None:
         """Called after `grow`, before training."""

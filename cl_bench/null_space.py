@@ -66,6 +66,10 @@ class NullSpaceUpdates:
         self.register_buffer("P_prev", torch.zeros(layers, M, D, device=self.device))
         self.R1, self.R2, self.inside = [], [], []
 
+    def statistics_images(self, images: int, last: bool) -> int:
+        """One pass over the task, shared with what else the method wants to see."""
+        return max(images if not last and (self.config.b1 or self.config.b2) else 0, super().statistics_images(images, last))
+
     def loss(self, images: Tensor, labels: Tensor, task: Task) -> Tensor:
         """CE + lambda L_LN; the second term from the second task on."""
         loss = super().loss(images, labels, task)

@@ -1,29 +1,39 @@
-"""Runs a plan: one process per run, each on its device and its share of cores, with progress and time left."""
+"""Runs a plan: one process per run, each in its own place, with progress and time left."""
 
-import json
-import os
-import subprocess
-import sys
-import threading
-import time
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from queue import Queue
 
 from joblib import Parallel, delayed
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-import cl_bench
-from cl_bench.decode import cores
-from cl_bench.errors import InputError
+from cl_bench import environment, first_task, processes, run_files
+from cl_bench.board import Board
+from cl_bench.cluster import CALLS_AT_A_TIME, Cluster
+from cl_bench.errors import InputError, RunFailed
+from cl_bench.places import Place, devices, places
+from cl_bench.processes import Ended, carry_out
 from cl_bench.record import RunRecord, RunSpec
 from cl_bench.runner import decode
-from cl_bench.store import DamagedRecord, Store, write_spec
+from cl_bench.store import DamagedRecord, Store
+from cl_bench.watch import Watch, name
 
-POLL_SECONDS = 0.3
+SMALLER = 4  # a batch that did not fit is learned in so many parts
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How a plan is carried out."""
+
+    device: str = "auto"
+    jobs: int | None = None
+    per_gpu: int = 1
+    threads: int | None = None  # of each run; None: its share of the cores
+    time_limit: float | None = None  # seconds of one run
+    retry: bool = True  # once, with smaller steps, when memory does not suffice
+    share: bool = True  # first tasks
+    scheduler: str | None = None  # of a Dask cluster, instead of this machine
 
 
 @dataclass(frozen=True)
@@ -36,54 +46,117 @@ class Outcome:
     trained: bool
 
 
-def devices(requested: str) -> list[str]:
-    """["cpu"], or the CUDA devices meant by "auto", "cuda" or "cuda:1". Raises InputError for what the machine does not have."""
-    import torch
+def execute(specs: Sequence[RunSpec], store: Store, manner: Manner, console: Console) -> list[Outcome]:
+    """Run what is not finished yet and return every spec's outcome, in order. A failed run does not stop the others.
 
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    everything = [f"cuda:{i}" for i in range(count)]
-    if requested == "cpu":
-        return ["cpu"]
-    if requested == "auto":
-        return everything or ["cpu"]
-    if requested == "cuda" and everything:
-        return everything
-    if requested in everything:
-        return [requested]
-    if requested.startswith("cuda"):
-        has = f"devices {', '.join(everything)}" if everything else "no usable CUDA GPU"
-        raise InputError(f"--device {requested}: this machine has {has}; use --device cpu or auto")
-    raise InputError(f"--device {requested!r} is not a device; expected auto, cpu, cuda or cuda:N")
-
-
-def execute(specs: list[RunSpec], store: Store, device: str, jobs: int | None, console: Console) -> list[Outcome]:
-    """Run what is not finished yet and return every spec's outcome, in order. A failed run does not stop the others."""
+    Raises KeyboardInterrupt after Ctrl-C, when what was running has been saved; InputError when results cannot be written.
+    """
     store.prepare()
-    places = devices(device)
-    slots = jobs or min(len(specs), cores() if places == ["cpu"] else len(places))
-    threads = max(1, cores() // slots)
     finished = {spec.run_id(): record for spec in specs if (record := _finished(store, spec))}
     pending = [spec for spec in specs if spec.run_id() not in finished]
     if finished:
         console.print(f"{len(finished)} of {len(specs)} runs are finished already and are not trained again", highlight=False)
-    decode(pending)
-    free: Queue[str] = Queue()
-    for slot in range(slots):
-        free.put(places[slot % len(places)])
     outcomes = {run_id: Outcome(record.spec, record, None, False) for run_id, record in finished.items()}
-    view = _bars(console) if console.is_terminal else nullcontext()
-    with view as bars:
-        watch = _Watch(console, bars)
-        try:
-            for outcome in Parallel(n_jobs=slots, backend="threading", return_as="generator_unordered")(
-                delayed(_run_process)(spec, store, free, threads, watch) for spec in pending
-            ):
+    if not pending:
+        return [outcomes[spec.run_id()] for spec in specs]
+    with Watch(console) as watch, ExitStack() as stack:
+        if manner.scheduler is None:
+            where = places(devices(manner.device), len(pending), manner.jobs, manner.per_gpu, manner.threads)
+            decode(pending)
+            cluster, machine = None, environment.machine(where[0].device, where[0].threads)
+        else:
+            cluster = stack.enter_context(Cluster(manner.scheduler, manner.threads, watch))
+            where, machine = [cluster.place()] * min(len(pending), manner.jobs or CALLS_AT_A_TIME), cluster.machine()
+        keys = first_tasks(pending, store, machine) if manner.share and machine else {}
+        crew = _Crew(Board(pending, store, keys), store, manner, where, watch, cluster, keys)
+        with watch.handling_interrupts(crew.board.stop):
+            steps = (delayed(crew.step)() for _ in pending)
+            for outcome in Parallel(n_jobs=len(where), backend="threading", return_as="generator_unordered", pre_dispatch="all")(steps):
+                if outcome is None:
+                    continue
                 outcomes[outcome.spec.run_id()] = outcome
                 watch.say(f"{'failed' if outcome.failure else 'finished'}: {name(outcome.spec)} ({len(outcomes)} of {len(specs)})")
-        except KeyboardInterrupt:
-            watch.stop()
-            raise
+    if watch.interrupts:
+        raise KeyboardInterrupt
+    if crew.broken:
+        raise crew.broken
     return [outcomes[spec.run_id()] for spec in specs]
+
+
+class _Crew:
+    """The places, and what is done in each with the next run from the board."""
+
+    def __init__(
+        self, board: Board, store: Store, manner: Manner, where: Sequence[Place], watch: Watch, cluster: Cluster | None, keys: dict[str, str]
+    ):
+        self.board, self._store, self._manner, self._watch, self._cluster, self._keys = board, store, manner, watch, cluster, keys
+        self._free: Queue[Place] = Queue()
+        for place in where:
+            self._free.put(place)
+        self.broken: InputError | RunFailed | None = None  # why nothing more can be carried out
+
+    def step(self) -> Outcome | None:
+        """Carry out one run; None where nothing is left to do."""
+        place = self._free.get()
+        try:
+            while taken := self.board.take():
+                outcome = self._carry_out(taken.spec, taken.shares_first_task, place)
+                if outcome is not None:
+                    return outcome
+            return None
+        finally:
+            self._free.put(place)
+
+    def _carry_out(self, spec: RunSpec, shares: bool, place: Place) -> Outcome | None:
+        """The run's outcome; None when another process took it first, or it was stopped."""
+        record = _finished(self._store, spec)
+        if record is not None:
+            self.board.finished(spec)
+            return Outcome(spec, record, None, False)
+        try:
+            self._store.prepare()
+            limit = [] if self._manner.time_limit is None else ["--time-limit", str(self._manner.time_limit)]
+            options = [*limit, *(["--share-first-task"] if shares else [])]
+            ended = self._in_place(spec, place, options)
+            if ended.code == processes.CANNOT_WRITE:
+                raise RunFailed(ended.reason)
+            if ended.code == processes.OUT_OF_MEMORY and self._manner.retry:
+                size = max(1, spec.options["batch"] // SMALLER)
+                self._watch.say(f"{name(spec)}: out of memory, tried again with {size} images at a time")
+                ended = self._in_place(spec, place, [*options, "--micro-batch", str(size)])
+        except (InputError, RunFailed, OSError) as error:  # nothing can be written, or the cluster is gone: more runs would lose what they learn
+            unwritable = isinstance(error, OSError)
+            self.broken = self.broken or (InputError(f"cannot write {self._store.folder(spec)}: {error}") if unwritable else error)
+            self.board.stop()
+            self.board.finished(spec)
+            return None
+        if ended.code == processes.BUSY:
+            self.board.give_back(spec)
+            return None
+        self.board.finished(spec)
+        for line in ended.said:
+            if line.startswith("warning: "):
+                self._watch.say(f"{name(spec)}: {line}")
+        if self._watch.interrupts and (ended.code == processes.STOPPED or ended.code < 0):
+            return None
+        try:
+            record = self._store.load(spec)
+        except DamagedRecord as error:
+            return Outcome(spec, None, str(error), True)
+        if ended.code == processes.DONE and record and record.status == "done":
+            return Outcome(spec, record, None, True)
+        return Outcome(spec, record, ended.reason, True)
+
+    def _in_place(self, spec: RunSpec, place: Place, options: list[str]) -> Ended:
+        if self._cluster is not None:
+            return self._cluster.carry_out(spec, self._store, options, self._keys.get(spec.run_id()))
+        return carry_out(spec, self._store, place, options, self._watch)
+
+
+def first_tasks(specs: Sequence[RunSpec], store: Store, machine: dict) -> dict[str, str]:
+    """The key of the first task of every run that has yet to learn it on such a machine, by run id."""
+    keys = {spec.run_id(): first_task.key(spec, machine) for spec in specs if not run_files.finished_tasks(store, spec)}
+    return {run_id: key for run_id, key in keys.items() if key}
 
 
 def _finished(store: Store, spec: RunSpec) -> RunRecord | None:
@@ -93,127 +166,3 @@ def _finished(store: Store, spec: RunSpec) -> RunRecord | None:
     except DamagedRecord:
         return None  # the run itself sets it aside and says so
     return record.model_copy(update={"spec": spec}) if record and record.status == "done" else None
-
-
-def _run_process(spec: RunSpec, store: Store, free: "Queue[str]", threads: int, watch: "_Watch") -> Outcome:
-    folder, place = store.folder(spec), free.get()
-    try:
-        log = folder / "log.txt"
-        environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1", **_same_code()}
-        try:
-            path = write_spec(spec, folder)
-            command = [
-                sys.executable,
-                "-m",
-                "cl_bench",
-                "run-one",
-                str(path),
-                "--device",
-                place,
-                "--threads",
-                str(threads),
-                "--results",
-                str(store.root),
-            ]
-            with open(log, "ab") as output:
-                start = output.seek(0, os.SEEK_END)
-                process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment)
-        except OSError as error:
-            return Outcome(spec, None, f"cannot start: {error}", False)
-        code = watch.follow(spec, folder / "progress.json", process)
-        said = log.read_bytes()[start:].decode(errors="replace").strip().splitlines()
-        for line in said:
-            if line.startswith("warning: "):
-                watch.say(f"{name(spec)}: {line}")
-        try:
-            record = store.load(spec)
-        except DamagedRecord as error:
-            return Outcome(spec, None, str(error), True)
-        if code == 0 and record and record.status == "done":
-            return Outcome(spec, record, None, True)
-        reason = said[-1].removeprefix("error: ") if said else f"the process ended with code {code}"
-        return Outcome(spec, record, f"{reason} (log: {log})", True)
-    finally:
-        free.put(place)
-
-
-def _same_code() -> dict[str, str]:
-    """Environment that makes a child import the package this process runs, whatever lies in the current folder."""
-    folders = [str(Path(cl_bench.__file__).resolve().parent.parent), os.environ.get("PYTHONPATH")]
-    return {"PYTHONSAFEPATH": "1", "PYTHONPATH": os.pathsep.join(filter(None, folders))}
-
-
-def name(spec: RunSpec) -> str:
-    """Such as "vpt-nsp2[eta=0.9] glyphs/10 seed 2024", with "trial" or "validation" where it is one."""
-    marks = (" trial" if spec.limit else "") + (" validation" if spec.validation else "")
-    return f"{spec.label} {spec.dataset}/{spec.num_tasks}{marks} seed {spec.seed_name()}"
-
-
-def _bars(console: Console) -> Progress:
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        TextColumn("{task.fields[note]}", markup=False),
-        TimeElapsedColumn(),
-    )
-    return Progress(*columns, console=console, transient=True)
-
-
-class _Watch:
-    """Shows what running processes report: a bar each on a terminal, else a line per finished task."""
-
-    def __init__(self, console: Console, bars: Progress | None):
-        self._console, self._bars, self._stopped = console, bars, threading.Event()
-
-    def say(self, line: str) -> None:
-        """One line above the bars."""
-        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
-
-    def stop(self) -> None:
-        """Make `follow` return, after its process was interrupted too."""
-        self._stopped.set()
-
-    def follow(self, spec: RunSpec, path: Path, process: subprocess.Popen) -> int:
-        """Wait for the process, showing its progress; returns its exit code."""
-        path.unlink(missing_ok=True)
-        bar = self._bars.add_task(name(spec), total=1.0, note="starting") if self._bars else None
-        show: Callable[[dict, str], None] = (
-            self._plain(spec) if bar is None else lambda facts, note: self._bars.update(bar, completed=facts["done"], note=note)
-        )
-        start, first, last = time.monotonic(), None, None
-        while process.poll() is None and not self._stopped.is_set():
-            time.sleep(POLL_SECONDS)
-            try:
-                facts = json.loads(path.read_text())
-            except (OSError, ValueError):
-                continue
-            if facts == last:
-                continue
-            if first is None:
-                first, start = facts["done"], time.monotonic()
-            last = facts
-            left = (time.monotonic() - start) / (facts["done"] - first) * (1 - facts["done"]) if facts["done"] > first else None
-            note = f"task {facts['task']}/{facts['tasks']}, loss {facts['loss']:.3f}, {facts['images_per_second']:.0f} images/s"
-            show(facts, note + (f", {_duration(left)} left" if left is not None else ""))
-        if bar is not None:
-            self._bars.remove_task(bar)
-        if self._stopped.is_set():
-            process.terminate()
-        return process.wait()
-
-    def _plain(self, spec: RunSpec) -> Callable[[dict, str], None]:
-        shown = {"task": 0}
-
-        def show(facts: dict, note: str) -> None:
-            if facts["task"] > shown["task"]:
-                shown["task"] = facts["task"]
-                self.say(f"{name(spec)}: {note}")
-
-        return show
-
-
-def _duration(seconds: float) -> str:
-    minutes, seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"

@@ -7,6 +7,7 @@ from cl_bench import backbone as backbones
 from cl_bench import registry
 from cl_bench.config import BackboneSpec, Strict, Transform, build_config, canonical_json, unknown
 from cl_bench.errors import InputError
+from cl_bench.experiment import parts
 from cl_bench.method import Method
 from cl_bench.order import cut, resolve
 from cl_bench.presets import settings_for
@@ -40,14 +41,23 @@ def open_source(name: str) -> tuple[str, Source]:
 
 
 def make_plan(request: Request) -> Plan:
-    """Every run of methods x grid x splits x seeds. Raises InputError for the first thing that cannot run."""
+    """Every run of benchmarks x backbones x splits x seeds x methods x grid. Raises InputError for the first thing that cannot run."""
+    specs = [spec for part in parts(request) for spec in _specs(part)]
+    unique = {spec.run_id(): spec for spec in specs}
+    warnings = []
+    if len(unique) < len(specs):
+        warnings.append(f"{len(specs) - len(unique)} of {len(specs)} runs are asked for twice (equal settings); each runs once")
+    return Plan(list(unique.values()), warnings)
+
+
+def _specs(request: Request) -> list[RunSpec]:
     selections = [(registry.find("methods", name), options) for name, options in parse_methods(request.methods)]
     dataset, source = open_source(request.dataset)
     manifest = source.manifest_digest()
     if request.limit is not None:
         require_image_per_class(request.limit, len(source.class_names))
-    shared, per_method, precision = _sort_settings(request.set, [plugin.load().METHOD for plugin, _ in selections])
-    specs, warnings, trunks, named = [], [], {}, registry.named_backbones()
+    shared, per_method, precision = _sort_settings(request, [plugin.load().METHOD for plugin, _ in selections])
+    specs, trunks, named = [], {}, registry.named_backbones()
     if request.as_published:
         _require_published([plugin for plugin, _ in selections])
     for splits, seed in itertools.product(parse_splits(request.splits), parse_seeds(request.seeds)):
@@ -102,10 +112,7 @@ def make_plan(request: Request) -> Plan:
             )
             kind(config, trunk, StreamInfo(spec.init_seed, splits, source.TEMPLATES))  # a method refuses backbones and options that do not fit here
             specs.append(spec)
-    unique = {spec.run_id(): spec for spec in specs}
-    if len(unique) < len(specs):
-        warnings.append(f"{len(specs) - len(unique)} of {len(specs)} runs are asked for twice (equal settings); each runs once")
-    return Plan(list(unique.values()), warnings)
+    return specs
 
 
 def _as_published(chosen: dict, request: Request, plugin: registry.Plugin) -> bool:
@@ -137,12 +144,12 @@ def _transform_of(settings: dict) -> dict:
     return {key: value for key, value in settings.items() if key in Transform.model_fields}
 
 
-def _sort_settings(settings: dict, kinds: list[type[Method]]) -> tuple[dict, dict, str]:
+def _sort_settings(request: Request, kinds: list[type[Method]]) -> tuple[dict, dict, str]:
     """(augmentation, method options, precision) of --set; each key must mean something to the run or to at least one method."""
-    options, settings = {key for kind in kinds for key in kind.Config.model_fields}, without_synonyms(settings)
+    options, settings = {key for kind in kinds for key in kind.Config.model_fields}, without_synonyms(request.set)
     for key in settings:
         if key not in options and key not in Transform.model_fields and key not in RUN_SETTINGS:
-            raise unknown("--set option", key, [*options, *Transform.model_fields, *RUN_SETTINGS])
+            raise unknown("--set option", key, [*options, *Transform.model_fields, *RUN_SETTINGS], request.places.get(f"set.{key}"))
     precision = settings.get("precision", "fp32")
     if precision not in ("fp32", "bf16"):
         raise InputError(f"precision={precision!r}: expected fp32 or bf16")

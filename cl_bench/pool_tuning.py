@@ -71,6 +71,11 @@ class PoolTuning(QueryTuning):
         """P and K."""
         return [self.P, self.K]
 
+    @property
+    def couples_batch(self) -> bool:
+        """With the vote of a training batch."""
+        return self.config.batchwise_train
+
     def choose(self, similarity: Tensor, vote: bool) -> Chosen:
         """The top k of each image's cosines (B, S), or those that most images of the batch have among them."""
         ids = nearest(similarity, self.config.top_k)

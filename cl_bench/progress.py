@@ -9,7 +9,7 @@ from cl_bench.trainer import Progress
 
 
 class ProgressFile:
-    """Writes progress.json after every pass: share done (by passes), task, loss, speed. Losing it loses nothing."""
+    """Writes progress.json after every pass: share done (by passes), task, pass, loss, accuracy so far, speed. Losing it loses nothing."""
 
     def __init__(self, path: Path, spec: RunSpec):
         self._path, self._tasks = path, 1 if spec.joint else spec.num_tasks
@@ -19,7 +19,10 @@ class ProgressFile:
             "done": (progress.task + progress.done_passes / progress.passes) / self._tasks,
             "task": progress.task + 1,
             "tasks": self._tasks,
+            "pass": progress.done_passes,
+            "passes": progress.passes,
             "loss": progress.loss,
+            "accuracy": progress.accuracy,
             "images_per_second": progress.images_per_second,
         }
         partial = self._path.with_suffix(".partial")

@@ -103,11 +103,22 @@ class PromptTuning(Prompted):
         """10 or 1."""
         return 10 if self.config.epoch_mode == "repeat10" else 1
 
+    @property
+    def statistics_name(self) -> str | None:
+        """The moments of attention."""
+        return "attention-moments"
+
     def visit(self, task: Task, trainer: Trainer, moments: AttentionMoments | None) -> None:
         """One plain pass over the task's images after training, for the moments of its attention; nothing without them."""
-        if moments is not None:
+        if moments is None:
+            return
+
+        def observe() -> dict[str, Tensor]:
             for images, _ in trainer.plain(task, self.statistics_batch):
                 self.backbone.features(images, moments.observing(self.prompts))
+            return moments.sums()
+
+        moments.take(trainer.once(self.statistics_name, observe))
 
     def predict(self, images: Tensor) -> Tensor:
         """Scores of all heads, (B, K_seen)."""

@@ -35,7 +35,9 @@ class QueryTuning(GradientMethod):
 
     PRESET = "nsp2-paper"
     current_task_loss = True
+    queries = True
     statistics_batch = 100
+    statistics_query = True  # whether statistics ask for queries
 
     def __init__(self, config: QueryTuningConfig, backbone: Backbone, stream: StreamInfo):
         super().__init__(config, backbone, stream)
@@ -76,6 +78,11 @@ class QueryTuning(GradientMethod):
         """What is trained, then weight and bias of the current head."""
         return [*self.trained_prompts(), *self.head.heads[-1].parameters()]
 
+    def forwards(self, images: int, last: bool, augmented: bool) -> int:
+        """As for every method, and the queries: one an image where images enter unchanged, else one a step and one for statistics."""
+        asked = self.steps(images) + self.statistics_query * self.statistics_images(images, last)
+        return super().forwards(images, last, augmented) + (asked if augmented else images)
+
     def adam_settings(self) -> dict:
         """The learning rate; no weight decay, betas 0.9 and 0.999."""
         return {"lr": self.config.learning_rate}
@@ -88,6 +95,15 @@ class QueryTuning(GradientMethod):
         """Clip the global gradient norm."""
         if self.config.grad_clip:
             torch.nn.utils.clip_grad_norm_(self.trained_parameters(), self.config.grad_clip)
+
+    def trained(self) -> dict[str, Tensor]:
+        """With the histograms."""
+        return {**super().trained(), **{f"counts.{name}": counts for name, counts in self.counts.items()}}
+
+    def load_trained(self, tensors: dict[str, Tensor]) -> None:
+        """With the histograms."""
+        super().load_trained(tensors)
+        self.counts = {name.removeprefix("counts."): counts for name, counts in tensors.items() if name.startswith("counts.")}
 
     def diagnostics(self) -> dict:
         """How often each entry was chosen for a training image."""

@@ -100,10 +100,12 @@ class TaskRecord(Strict):
     learn_seconds: float
     evaluate_seconds: float
     peak_memory_bytes: int
+    micro_batch: int | None = None  # images that went through the network at a time, where memory did not suffice for a batch
+    first_task_of: str | None = None  # the run that trained this first task, where several share it; its seconds are counted here too
 
     def outcome(self) -> dict:
         """The values that must be equal, bit for bit, whenever the run is repeated on the same machine."""
-        return self.model_dump(mode="json", exclude={"learn_seconds", "evaluate_seconds", "peak_memory_bytes"})
+        return self.model_dump(mode="json", exclude={"learn_seconds", "evaluate_seconds", "peak_memory_bytes", "first_task_of"})
 
 
 class Certificate(Strict):

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 from pydantic import Field
 
-from cl_bench.config import Strict, build_config, parse_scalar
+from cl_bench.config import Strict, build_config, parse_scalar, unknown
 from cl_bench.errors import InputError
 
 FIRST_SEED = 2024  # the published code runs seeds 2024, 2025, 2026
@@ -21,6 +21,7 @@ class Request(Strict):
     """What `cl-bench run` was asked for; every field has the command-line option's name."""
 
     methods: str = "vpt-nsp2"
+    benchmarks: str | None = None
     dataset: str = "glyphs"
     splits: str = "10"
     seeds: str = "1"
@@ -35,32 +36,65 @@ class Request(Strict):
     preset: str | None = None
     as_published: bool = False
     set: dict[str, Any] = {}
+    grid: dict[str, list] = {}  # values to try, for every method that has the option
+    yes: bool = False
+    places: dict[str, str] = Field({}, exclude=True)  # "set.eta" -> where it stands, such as "experiment.yaml, line 7"
 
 
-def request_from(command_line: dict, config_file: Path | None) -> Request:
-    """Options from a YAML file overridden by the command line (None means not given). Raises InputError naming what cannot be used."""
-    values = _read_yaml(config_file) if config_file is not None else {}
+def request_from(command_line: dict, experiment: Path | None) -> Request:
+    """Options from an experiment file overridden by the command line (None means not given). Raises InputError naming what cannot be used."""
+    values, places = _read_yaml(experiment) if experiment is not None else ({}, {})
     given = {key: value for key, value in command_line.items() if value is not None}
     settings = {**values.pop("set", {}), **given.pop("set", {})}
-    return build_config(Request, [values, given, {"set": settings}], str(config_file or "the command line"))
+    return build_config(Request, [values, given, {"set": settings, "places": places}], str(experiment or "the command line"))
 
 
-def _read_yaml(path: Path) -> dict:
+LISTS = ("methods", "benchmarks", "backbone", "splits", "seeds", "order")  # a list in the file is what commas are on the command line
+PLURALS = {"backbones": "backbone", "datasets": "dataset"}
+
+
+def _read_yaml(path: Path) -> tuple[dict, dict[str, str]]:
     try:
-        values = yaml.safe_load(path.read_text())
+        text = path.read_text()
+        values, places = yaml.safe_load(text), _places(yaml.compose(text, yaml.SafeLoader), path)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         reason = error.strerror if isinstance(error, OSError) else " ".join(str(error).split())
         raise InputError(f"cannot read {path}: {reason}") from error
-    if not isinstance(values, dict) or not isinstance(values.get("set", {}), dict):
-        raise InputError(f"{path} must hold a mapping of option to value, and so must its set")
-    for key in ("methods", "splits", "seeds", "order"):
+    if not isinstance(values, dict) or not all(isinstance(values.get(key, {}), dict) for key in ("set", "grid")):
+        raise InputError(f"{path} must hold a mapping of option to value, and so must its set and its grid")
+    known = sorted({*Request.model_fields, *PLURALS} - {"places"})
+    for key in values:
+        if key not in known:
+            raise unknown("option", str(key), known, places.get(str(key)))
+    values = {PLURALS.get(key, key): value for key, value in values.items()}
+    for key in LISTS:
         if isinstance(values.get(key), list):  # seeds: [3] is seed 3, as 3, is on the command line
             values[key] = ",".join(map(str, values[key])) + ("," if key == "seeds" else "")
         elif isinstance(values.get(key), int):
             values[key] = str(values[key])
-    if "set" in values:  # YAML reads 1e-3 as a word
-        values["set"] = {str(key): parse_scalar(value) if isinstance(value, str) else value for key, value in values["set"].items()}
-    return values
+    for key in ("set", "grid"):
+        if key in values:
+            values[key] = {str(name): _numbers(value) for name, value in values[key].items()}
+    for name, tried in values.get("grid", {}).items():
+        if not isinstance(tried, list) or not tried:
+            raise InputError(f"{places[f'grid.{name}']}: {name} in the grid needs a list of values, such as {name}: [0.9, 0.97]")
+    return values, places
+
+
+def _places(node: yaml.Node | None, path: Path, above: str = "") -> dict[str, str]:
+    """ "key" and "key.key" -> the file and line (from 1) where the key of a mapping stands."""
+    found = {}
+    for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
+        name = f"{above}{key.value}"
+        found[name] = f"{path}, line {key.start_mark.line + 1}"
+        if not above:
+            found |= _places(value, path, f"{name}.")
+    return found
+
+
+def _numbers(value):
+    """YAML reads 1e-3 as a word."""
+    return [_numbers(part) for part in value] if isinstance(value, list) else parse_scalar(value) if isinstance(value, str) else value
 
 
 def parse_settings(items: Sequence[str]) -> dict:
@@ -76,6 +110,11 @@ def parse_settings(items: Sequence[str]) -> dict:
 
 def parse_methods(text: str) -> list[tuple[str, dict]]:
     """ "nsp2[b1=on,eta=0.9|1],pgp" -> one (name, options) per method and grid point, in order."""
+    return [(name, dict(zip(grid, point, strict=True))) for name, grid in grids(text) for point in itertools.product(*grid.values())]
+
+
+def grids(text: str) -> list[tuple[str, dict[str, list]]]:
+    """ "nsp2[b1=on,eta=0.9|1],pgp" -> (name, option -> alternatives) of every method, in order."""
     selections = []
     for item in _split_outside_brackets(text):
         match = re.fullmatch(r"([^\[\]]+?)(?:\[([^\[\]]*)\])?", item.strip())
@@ -89,10 +128,15 @@ def parse_methods(text: str) -> list[tuple[str, dict]]:
             if key.strip() in grid:
                 raise InputError(f"option {key.strip()!r} stands twice in {item!r}; for several values write {key.strip()}=A|B")
             grid[key.strip()] = [parse_scalar(value) for value in alternatives.split("|")]
-        selections += [(match[1].strip(), dict(zip(grid, point, strict=True))) for point in itertools.product(*grid.values())]
+        selections.append((match[1].strip(), grid))
     if not selections:
         raise InputError("--methods is empty; `cl-bench ls methods` lists what there is")
     return selections
+
+
+def listed(text: str) -> list[str]:
+    """ "a, b" -> ["a", "b"]."""
+    return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def _split_outside_brackets(text: str) -> list[str]:
@@ -118,6 +162,14 @@ def parse_seeds(text: str) -> list[int]:
     if not numbers or min(numbers) < 0 or ("," not in str(text) and not 1 <= numbers[0] <= 1000):
         raise InputError(f"--seeds {text!r}: expected how many (3), or which, with a comma (2024,2031 or 2024,)")
     return numbers if "," in str(text) else list(range(FIRST_SEED, FIRST_SEED + numbers[0]))
+
+
+def parse_duration(text: str) -> float:
+    """ "90m", "2h30m", "45s" or "3600" -> seconds."""
+    match = re.fullmatch(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s?)?", text.strip())
+    if not match or not any(match.groups()):
+        raise InputError(f"{text!r} is not a time; expected such as 90m, 2h30m or 3600 (seconds)")
+    return float(sum(int(part) * unit for part, unit in zip(match.groups(default="0"), (86400, 3600, 60, 1), strict=True)))
 
 
 def without_synonyms(settings: dict) -> dict:

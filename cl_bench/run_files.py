@@ -1,18 +1,16 @@
-"""A run's own files: its checkpoint and predictions, the lock that makes one process its owner, and whether they are whole."""
+"""A run's own files: its checkpoint and predictions, and whether they are whole."""
 
-import fcntl
 import hashlib
 import io
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 from safetensors.torch import load as load_tensors
 
-from cl_bench.errors import RunFailed
+from cl_bench.errors import CannotWrite
 from cl_bench.method import Method
 from cl_bench.record import RunRecord, RunSpec
 from cl_bench.store import DamagedRecord, Store, write_atomically
@@ -37,9 +35,9 @@ def save(record: RunRecord, store: Store, tensors: bytes, predictions: dict[str,
             path.unlink()
 
 
-def cannot_write(folder: Path, error: OSError) -> RunFailed:
+def cannot_write(folder: Path, error: OSError) -> CannotWrite:
     """The failure of a run that cannot save; what it saved before is kept."""
-    return RunFailed(f"cannot write {folder}: {error.strerror}; free space and repeat the command, finished tasks are kept")
+    return CannotWrite(f"cannot write {folder}: {error.strerror}; free space and repeat the command, finished tasks are kept")
 
 
 def checkpoint_path(folder: Path, tasks: int) -> Path:
@@ -86,16 +84,10 @@ def _verify_files(record: RunRecord, folder: Path) -> None:
         raise DamagedRecord(f"the predictions in {folder} are not those its record names")
 
 
-@contextmanager
-def sole_owner(store: Store, spec: RunSpec, say: Say) -> Iterator[None]:
-    """Hold the run's lock; a second process with the same specification waits here. The lock dies with its process;
-    its empty file stays, since removing it would let two waiting processes hold different locks."""
-    path = store.root / "runs" / f".{spec.method}-{spec.run_id()}.lock"
-    with open(path, "a") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say("another process is working on this run; waiting for it")
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        store.folder(spec).mkdir(exist_ok=True)
-        yield
+def finished_tasks(store: Store, spec: RunSpec) -> int:
+    """How many tasks the run has learned, by its record alone; a damaged one holds none."""
+    try:
+        record = store.load(spec)
+    except DamagedRecord:
+        return 0
+    return len(record.tasks) if record else 0

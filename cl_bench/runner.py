@@ -3,16 +3,18 @@
 import hashlib
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from safetensors.torch import save as save_tensors
 
 from cl_bench import backbone as backbones
-from cl_bench import environment, registry, run_files, seeds
+from cl_bench import environment, locks, registry, run_files, seeds
 from cl_bench.certificate import certify
 from cl_bench.config import canonical_json
-from cl_bench.errors import InputError, RunFailed
+from cl_bench.errors import CannotWrite, InputError, OutOfMemory, RunFailed, Stopped
+from cl_bench.first_task import FirstTask
 from cl_bench.method import Method
 from cl_bench.preprocess import Preprocess
 from cl_bench.record import CORE_VERSION, RunRecord, RunSpec, TaskRecord
@@ -23,18 +25,34 @@ from cl_bench.stream import Sides, Stream, StreamInfo, held_out, limited
 from cl_bench.trainer import Progress, Trainer
 
 
-def run(spec: RunSpec, store: Store, device: str, threads: int, say: Say, progress: Callable[[Progress], None]) -> RunRecord:
+@dataclass(frozen=True)
+class Terms:
+    """How a run is carried out; of all this only threads and micro_batch can change its result, and they only by rounding."""
+
+    device: str = "cpu"
+    threads: int = 1
+    micro_batch: int | None = None  # images that go through the network at a time
+    seconds: float | None = None  # time limit, looked at after every pass
+    pause_after: float | None = None  # seconds after which to stop with the task in progress
+    share_first_task: bool = False
+    stop: Callable[[], bool] = lambda: False  # asked before every task
+    wait: bool = True  # for another process that works on the same run
+
+
+def run(spec: RunSpec, store: Store, terms: Terms, say: Say, progress: Callable[[Progress], None]) -> RunRecord:
     """Learn and evaluate every task not yet in the record; the record is saved after each.
 
-    Raises InputError for input that cannot be used, RunFailed for a run that stopped; in both cases what was finished is kept.
+    Raises InputError for input that cannot be used, RunFailed for a run that failed, Stopped for one that was asked to stop; in all cases what
+    was finished is kept.
     """
+    device = terms.device
     store.prepare()
-    with run_files.sole_owner(store, spec, say):
+    with locks.sole_owner(store, spec, say, terms.wait):
         record = run_files.existing(spec, store, say)
         if record and record.status == "done":
             say("already finished, nothing to train")
             return record
-        threads = record.threads if record else threads  # the same sums in the same order as before the interruption
+        threads = record.threads if record else terms.threads  # the same sums in the same order as before the interruption
         torch.set_num_threads(threads)
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False  # TF32 would make small singular values noise
         environments = (*(record.environments if record else ()), environment.describe(device, threads))
@@ -50,7 +68,9 @@ def run(spec: RunSpec, store: Store, device: str, threads: int, say: Say, progre
         )
         try:
             method = build_method(spec, source, torch.device(device), stream.num_tasks)
-            return _learn_remaining(record, store, method, stream, device, say, progress)
+            return _learn_remaining(record, store, method, stream, terms, say, _within(terms.seconds, progress))
+        except Stopped:
+            raise
         except Exception as error:  # the only catch-all: whatever a plugin raises, the finished tasks stay usable
             failure = " ".join((f"{error}" if isinstance(error, InputError | RunFailed) else f"{type(error).__name__}: {error}").split())
             done = store.load(spec) or record
@@ -60,7 +80,23 @@ def run(spec: RunSpec, store: Store, device: str, threads: int, say: Say, progre
                 failure += f"; and the record could not be updated: {full.strerror}"
             if isinstance(error, InputError):
                 raise
+            if isinstance(error, CannotWrite):
+                raise CannotWrite(failure) from error
+            if isinstance(error, MemoryError | torch.OutOfMemoryError):
+                raise OutOfMemory(failure) from error
             raise RunFailed(failure) from error
+
+
+def _within(seconds: float | None, progress: Callable[[Progress], None]) -> Callable[[Progress], None]:
+    """The progress report, which ends the run at its time limit."""
+    start = time.monotonic()
+
+    def report(now: Progress) -> None:
+        progress(now)
+        if seconds is not None and time.monotonic() - start > seconds:
+            raise RunFailed(f"the time limit of {seconds:g} s was reached in task {now.task + 1}; the same command goes on with that task")
+
+    return report
 
 
 def open_source(spec: RunSpec) -> Source:
@@ -120,19 +156,27 @@ def build_method(spec: RunSpec, source: Source, device: torch.device, num_tasks:
     return kind(kind.Config.model_validate(spec.options), backbone.to(device), StreamInfo(spec.init_seed, num_tasks, source.TEMPLATES))
 
 
-def _learn_remaining(record: RunRecord, store: Store, method: Method, stream: Stream, device: str, say: Say, progress) -> RunRecord:
-    spec, folder = record.spec, store.folder(record.spec)
+def _learn_remaining(record: RunRecord, store: Store, method: Method, stream: Stream, terms: Terms, say: Say, progress) -> RunRecord:
+    spec, folder, device = record.spec, store.folder(record.spec), torch.device(terms.device)
+    if terms.micro_batch and method.couples_batch:
+        raise RunFailed(f"out of memory, and {spec.label} looks at a whole batch at once, which cannot be cut; give a smaller batch")
     predictions = run_files.restore(record, folder, method, stream, say)
     store.save(record)
-    for index in range(len(record.tasks), stream.num_tasks):
+    shares = terms.share_first_task and terms.micro_batch is None  # parts of a batch add up to other last bits
+    first, accuracy, began = len(record.tasks), None, time.monotonic()
+    for index in range(first, stream.num_tasks):
+        paused = terms.pause_after is not None and index > first and time.monotonic() - began >= terms.pause_after
+        if terms.stop() or paused:
+            raise Stopped(f"stopped after task {index} of {stream.num_tasks}")
         torch.manual_seed(seeds.derived_seed(spec.init_seed, "task", index))
         task = stream.task(index)
-        trainer = Trainer(spec.data_seed, torch.device(device), spec.precision, progress)
+        shared = FirstTask.of(spec, store, terms.device, record.threads) if shares and index == 0 else None
+        trainer = Trainer(spec.data_seed, device, spec.precision, progress, terms.micro_batch, accuracy, shared)
         start = time.perf_counter()
         method.learn(task, trainer)
         learned = time.perf_counter()
-        with torch.autocast(torch.device(device).type, torch.bfloat16, enabled=spec.precision == "bf16"):
-            evaluation = stream.evaluate(method.predict, index + 1)
+        with torch.autocast(device.type, torch.bfloat16, enabled=spec.precision == "bf16"):
+            evaluation = stream.evaluate(method.predict, index + 1, batch=terms.micro_batch or 256)
         evaluated = time.perf_counter()
         predictions[f"task_{index + 1:03d}"] = evaluation.predictions
         tensors = save_tensors({name: value.detach().cpu().contiguous() for name, value in method.state().items()})
@@ -148,15 +192,18 @@ def _learn_remaining(record: RunRecord, store: Store, method: Method, stream: St
             diagnostics=method.diagnostics(),
             checkpoint_sha256=hashlib.sha256(tensors).hexdigest(),
             predictions_sha256=hashlib.sha256(evaluation.predictions.tobytes()).hexdigest(),
-            learn_seconds=learned - start,
+            learn_seconds=learned - start + (shared.borrowed_seconds if shared else 0.0),
             evaluate_seconds=evaluated - learned,
-            peak_memory_bytes=environment.peak_memory_bytes(device),
+            peak_memory_bytes=environment.peak_memory_bytes(terms.device),
+            micro_batch=terms.micro_batch,
+            first_task_of=shared.trained_by if shared and shared.trained_by != spec.run_id() else None,
         )
         record = record.model_copy(update={"tasks": (*record.tasks, done)})
         run_files.save(record, store, tensors, predictions)
         seen, right = sum(stream.test_sizes[: len(done.correct)]), sum(done.correct)
+        accuracy = right / seen
         cost = f"{evaluated - start:.1f} s, {len(tensors) / 1e6:.1f} MB kept"
-        say(f"task {index + 1}/{stream.num_tasks}: {right} of {seen} test images right ({right / seen:.1%}), {cost}")
+        say(f"task {index + 1}/{stream.num_tasks}: {right} of {seen} test images right ({accuracy:.1%}), {cost}")
     return _finish(record, store, method, stream, say)
 
 
@@ -174,7 +221,7 @@ def _finish(record: RunRecord, store: Store, method: Method, stream: Stream, say
 
 def recertify(spec: RunSpec, store: Store, device: str, threads: int, say: Say) -> RunRecord:
     """Make the certificate of a finished run anew, from its checkpoint. Raises InputError when the run is not finished."""
-    with run_files.sole_owner(store, spec, say):
+    with locks.sole_owner(store, spec, say):
         record = run_files.existing(spec, store, say)
         if record is None or record.status != "done":
             raise InputError(f"the run {spec.run_id()} is not finished; `cl-bench run` with its options continues it")

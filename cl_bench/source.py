@@ -99,6 +99,10 @@ class Source(ABC):
         """The side's images for evaluation, in the order of `images`; a source whose images differ in size returns them resized and `ready`."""
         return self.images(side)
 
+    def labels(self, side: str) -> np.ndarray:
+        """The side's labels, without its pixels where they are not at hand."""
+        return self.images(side).labels
+
     def text_names(self) -> list[str]:
         """What the classes are called in a sentence."""
         return [name.replace("_", " ") for name in self.class_names]

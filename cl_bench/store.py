@@ -2,6 +2,7 @@
 
 import json
 import os
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +19,7 @@ class DamagedRecord(Exception):
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Write beside `path`, fsync, rename: a reader sees the old content or the new, never a part."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    partial = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.partial")
     try:
         with open(partial, "wb") as file:
             file.write(data)
@@ -55,7 +56,7 @@ class Store:
         """Create the folder; raises InputError when it cannot be written."""
         try:
             (self.root / "runs").mkdir(parents=True, exist_ok=True)
-            probe = self.root / "runs" / f".writable.{os.getpid()}"
+            probe = self.root / "runs" / f".writable.{os.getpid()}-{threading.get_ident()}"
             write_atomically(probe, b"")
             probe.unlink(missing_ok=True)
         except OSError as error:

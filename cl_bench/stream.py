@@ -33,6 +33,15 @@ class TaskInfo:
     names: tuple[str, ...] = ()
 
 
+def task_infos(task_classes: Sequence[Sequence[int]], joint: bool, names: Sequence[str] | None = None) -> list[TaskInfo]:
+    """The tasks that are learned: all classes at once with `joint`."""
+    learned = [tuple(c for classes in task_classes for c in classes)] if joint else [tuple(classes) for classes in task_classes]
+    starts = np.cumsum([0, *(len(classes) for classes in learned)]).tolist()
+    return [
+        TaskInfo(index, classes, starts[index], tuple(names[c] if names else f"class {c}" for c in classes)) for index, classes in enumerate(learned)
+    ]
+
+
 class Task(TaskInfo):
     """One task as a method sees it: its classes and its training images. Labels are positions in the class order, 0..K_seen-1."""
 
@@ -103,8 +112,8 @@ class Stream:
     ):
         train, test = sides.train, sides.test
         self.task_classes = [tuple(classes) for classes in task_classes]
-        self._learned = [tuple(c for classes in self.task_classes for c in classes)] if joint else self.task_classes
-        self._train, self._train_evaluated, self._test, self._preprocess, self._names = train, sides.train_evaluated, test, preprocess, names
+        self._infos = task_infos(self.task_classes, joint, names)
+        self._train, self._train_evaluated, self._test, self._preprocess = train, sides.train_evaluated, test, preprocess
         order = [c for classes in self.task_classes for c in classes]
         self._position = np.full(int(max(train.labels.max(), test.labels.max(), max(order))) + 1, -1)
         self._position[order] = np.arange(len(order))
@@ -122,7 +131,7 @@ class Stream:
     @property
     def num_tasks(self) -> int:
         """Number of tasks to learn."""
-        return len(self._learned)
+        return len(self._infos)
 
     @property
     def test_sizes(self) -> tuple[int, ...]:
@@ -131,9 +140,7 @@ class Stream:
 
     def info(self, index: int) -> TaskInfo:
         """What task `index` (0-based) is, without its images."""
-        classes = self._learned[index]
-        names = tuple(self._names[c] if self._names else f"class {c}" for c in classes)
-        return TaskInfo(index, classes, sum(len(earlier) for earlier in self._learned[:index]), names)
+        return self._infos[index]
 
     def task(self, index: int) -> Task:
         """Task `index` (0-based), with its training images in data set order."""
@@ -143,7 +150,7 @@ class Stream:
 
     def _seen(self, learned: int) -> tuple[int, np.ndarray]:
         """Classes seen after learning `learned` tasks, and the rows of their test images, task after task."""
-        seen = sum(len(classes) for classes in self._learned[:learned])
+        seen = sum(len(info.classes) for info in self._infos[:learned])
         return seen, self._test_rows[self._position[self._test.labels[self._test_rows]] < seen]
 
     def probe(self, learned: int, blocks: int, length: int) -> tuple[Callable[[np.ndarray], Tensor], np.ndarray]:

@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Optional
 
 import numpy as np
 import torch
@@ -12,6 +13,9 @@ from torch import Tensor
 from cl_bench.errors import RunFailed
 from cl_bench.seeds import permutation
 from cl_bench.stream import Task
+
+if TYPE_CHECKING:
+    from cl_bench.first_task import FirstTask
 
 
 @dataclass(frozen=True)
@@ -23,6 +27,7 @@ class Progress:
     passes: int
     loss: float
     images_per_second: float
+    accuracy: float | None = None  # after the task before
 
 
 @dataclass
@@ -33,6 +38,9 @@ class Trainer:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     precision: str = "fp32"
     report: Callable[[Progress], None] = lambda progress: None
+    micro_batch: int | None = None  # images that go through the network at a time; gradients of a batch are summed
+    accuracy: float | None = None  # after the task before, to be reported
+    first_task: Optional["FirstTask"] = None  # while learning the first task, where runs share it
     images_seen: int = 0
     pass_losses: list[float] = field(default_factory=list)
 
@@ -69,7 +77,7 @@ class Trainer:
                 raise RunFailed(f"the training loss of task {task.index + 1} became {mean} in pass {first + 1}; lower learning_rate")
             self.pass_losses += [mean] * count
             speed = count * len(task) / (time.perf_counter() - start)
-            self.report(Progress(task.index, first + count, passes, mean, speed))
+            self.report(Progress(task.index, first + count, passes, mean, speed, self.accuracy))
         trained = (parameter for group in optimizer.param_groups for parameter in group["params"])
         if not all(bool(torch.isfinite(parameter).all()) for parameter in trained):
             raise RunFailed(f"training task {task.index + 1} ended with parameters that are not finite; lower learning_rate")
@@ -85,16 +93,31 @@ class Trainer:
             current = following
             following = None if after is None else self._input(task, after, first, count)  # other processes augment it during this step
             images, labels = current()
-            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
-                value = loss(images, labels)
             optimizer.zero_grad(set_to_none=True)
-            value.backward()
+            value = self._backward(loss, images, labels)
             if after_backward is not None:
                 after_backward()
             optimizer.step()
-            total += value.detach() * len(chosen)
+            total += value * len(chosen)
         self.images_seen += len(order)
         return float(total) / len(order)
+
+    def _backward(self, loss: Callable[[Tensor, Tensor], Tensor], images: Tensor, labels: Tensor) -> Tensor:
+        """The loss of a batch, its gradient added to the parameters'."""
+        parts = [(images, labels)] if self.micro_batch is None else zip(images.split(self.micro_batch), labels.split(self.micro_batch), strict=True)
+        total = torch.zeros((), device=self.device)
+        for some_images, some_labels in parts:
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
+                value = loss(some_images, some_labels)
+            if len(some_labels) < len(labels):
+                value = value * (len(some_labels) / len(labels))
+            value.backward()
+            total = total + value.detach()
+        return total
+
+    def once(self, name: str, compute: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
+        """`compute()`, or what it returned for another run with the same first task; the name says all that it depends on besides."""
+        return compute() if self.first_task is None else self.first_task.once(name, compute, self)
 
     def _input(self, task: Task, chosen: np.ndarray, first: int, count: int) -> Callable[[], tuple[Tensor, Tensor]]:
         """Augmented images, begun; where several passes are mixed, each image with its own pass's augmentation."""

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import yaml
 
-from cl_bench import metrics, registry
-from cl_bench.config import parse_scalar, unknown
+from cl_bench import metrics
+from cl_bench.config import parse_scalar
 from cl_bench.errors import InputError
+from cl_bench.experiment import method_text, parts, spread
 from cl_bench.record import RunRecord, RunSpec
 from cl_bench.report.select import MEASURES, Conventions
 from cl_bench.request import Request, format_option, parse_methods, parse_splits
@@ -47,23 +48,10 @@ def with_grid(request: Request, grid: dict[str, list]) -> Request:
 
     Raises InputError for an option that no method has, one that a method fixes already, and several benchmarks at once.
     """
-    if len(parse_splits(request.splits)) > 1:
-        raise InputError(f"--splits {request.splits}: tune one benchmark at a time, settings are chosen for each")
-    selections = [(registry.find("methods", name), options) for name, options in parse_methods(request.methods)]
-    fields = {plugin.name: plugin.load().METHOD.Config.model_fields for plugin, _ in selections}
-    for key in grid:
-        if not any(key in known for known in fields.values()):
-            raise unknown("option in the grid", key, {option for known in fields.values() for option in known})
-    texts = []
-    for plugin, options in selections:
-        own = {key: tried for key, tried in grid.items() if key in fields[plugin.name]}
-        clash = sorted(set(own) & set(options))
-        if clash:
-            raise InputError(f"{clash[0]} of {plugin.name} is both in --methods and in the grid; leave it out of one")
-        parts = [f"{key}={format_option(value)}" for key, value in options.items()]
-        parts += [f"{key}={'|'.join(format_option(value) for value in tried)}" for key, tried in own.items()]
-        texts.append(f"{plugin.name}[{','.join(parts)}]" if parts else plugin.name)
-    return request.model_copy(update={"methods": ",".join(texts), "validation": request.validation or VALIDATION})
+    single = parts(request)
+    if len(single) > 1 or len(parse_splits(single[0].splits)) > 1:
+        raise InputError("tune one benchmark and one backbone at a time, settings are chosen for each")
+    return single[0].model_copy(update={"methods": spread(single[0].methods, grid), "validation": request.validation or VALIDATION})
 
 
 def points(specs: Sequence[RunSpec], records: Sequence[RunRecord], grid: dict[str, list]) -> list[Point]:
@@ -110,14 +98,13 @@ def at_the_edge(chosen: dict[str, Point], grid: dict[str, list]) -> list[str]:
 
 
 def settings_file(request: Request, specs: Sequence[RunSpec], chosen: dict[str, Point], grid: dict[str, list], conventions: Conventions) -> str:
-    """YAML for `cl-bench run --config`: the chosen methods on their benchmark; comments say what chose them."""
+    """YAML for `cl-bench run`: the chosen methods on their benchmark; comments say what chose them."""
     seeds = list(dict.fromkeys(spec.seed_name() for spec in specs))
-    values = request.model_dump(exclude_none=True, exclude={"methods", "seeds", "validation", "limit"})
+    values = request.model_dump(exclude_none=True, exclude={"methods", "seeds", "validation", "limit", "grid", "yes"})
     methods = []
     for point in chosen.values():
         [(name, options)] = parse_methods(point.records[0].spec.label)
-        given = {**options, **point.options}
-        methods.append(f"{name}[{','.join(f'{key}={format_option(value)}' for key, value in given.items())}]" if given else name)
+        methods.append(method_text(name, {key: [value] for key, value in {**options, **point.options}.items()}))
     head = [
         f"# chosen by cl-bench tune: highest mean accuracy ({metrics.ACCURACY_CONVENTIONS[conventions.accuracy]}) over seeds {', '.join(seeds)}",
         f"# on {specs[0].benchmark_name()}, backbone {specs[0].backbone.name}",

@@ -25,6 +25,7 @@ class ClipNSP2(NullSpaceUpdates, ClipTuning):
 
     Config = ClipNSP2Config
     display = "CLIP-NSP²"
+    TRUNK = ClipTuningConfig
 
 
 METHOD = ClipNSP2

@@ -7,7 +7,7 @@ model", and its scripts are those of CLIP-NSP2 alone: whether this row was refin
 method stores class statistics.
 """
 
-from cl_bench.clip_tuning import ClipTuning
+from cl_bench.clip_tuning import ClipTuning, ClipTuningConfig
 
 ALIASES = ()
 SUMMARY = "CLIP with prompts, sequential tuning (baseline of NSP2)"
@@ -17,6 +17,7 @@ class ClipSeq(ClipTuning):
     """Nothing but the common body."""
 
     display = "CLIP-Seq"
+    TRUNK = ClipTuningConfig
 
 
 METHOD = ClipSeq

@@ -5,7 +5,7 @@ published code differs stand in `cl_bench.dual_prompting`.
 """
 
 from cl_bench.dual_prompting import AS_PUBLISHED as DUAL_AS_PUBLISHED
-from cl_bench.dual_prompting import DualPrompting
+from cl_bench.dual_prompting import DualConfig, DualPrompting
 
 SUMMARY = "general prefix prompts, and expert ones chosen by key (ECCV 2022)"
 
@@ -14,6 +14,7 @@ class DualPrompt(DualPrompting):
     """Nothing but the common body."""
 
     display = "DualPrompt"
+    TRUNK = DualConfig
     AS_PUBLISHED = DUAL_AS_PUBLISHED
 
 

@@ -44,6 +44,7 @@ class DualPromptPGP(DualPrompting):
 
     Config = DualPGPConfig
     display = "DualPrompt-PGP"
+    TRUNK = DualConfig
     AS_PUBLISHED = {**DUAL_AS_PUBLISHED, **pgp.AS_PUBLISHED, "stat_prompt": "fallback_asis"}
 
     def __init__(self, config: DualPGPConfig, backbone: Backbone, stream: StreamInfo):
@@ -95,6 +96,10 @@ class DualPromptPGP(DualPrompting):
         if self.config.pgp_stage == "grad":
             for prompts, first in self._prompts():
                 prompts.grad = self._outside(prompts.grad, first)
+
+    def statistics_images(self, images: int, last: bool) -> int:
+        """The images whose tokens are collected."""
+        return pgp.statistics_images(self.config, images, last)
 
     def end_task(self, task: Task, trainer: Trainer) -> None:
         """Grow every block's bases by the task's queries; nothing to do after the last task."""

@@ -5,7 +5,7 @@ code differs stand in `cl_bench.pool_tuning`. Nothing acts against forgetting bu
 """
 
 from cl_bench.pool_tuning import AS_PUBLISHED as POOL_AS_PUBLISHED
-from cl_bench.pool_tuning import PoolTuning
+from cl_bench.pool_tuning import PoolConfig, PoolTuning
 
 SUMMARY = "prompts chosen from a pool by keys (L2P, CVPR 2022)"
 
@@ -14,6 +14,7 @@ class L2P(PoolTuning):
     """Nothing but the common body."""
 
     display = "L2P"
+    TRUNK = PoolConfig
     AS_PUBLISHED = {**POOL_AS_PUBLISHED, "layers": 1, "carry": "accumulate", "head": "prompt", "position": "cls"}
 
 

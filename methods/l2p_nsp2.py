@@ -45,6 +45,7 @@ class L2PNSP2(NullSpaceUpdates, PoolTuning):
 
     Config = L2PNSP2Config
     display = "L2P-NSP²"
+    TRUNK = PoolConfig
     AS_PUBLISHED = POOL_AS_PUBLISHED
 
     def __init__(self, config: L2PNSP2Config, backbone: Backbone, stream: StreamInfo):
@@ -81,6 +82,10 @@ class L2PNSP2(NullSpaceUpdates, PoolTuning):
             return keep_norm_outside(old + U_B, old, lambda X: X @ Pi) - old
 
         return [*found, (self.K, project)]
+
+    def statistics_images(self, images: int, last: bool) -> int:
+        """One pass also for the keys alone."""
+        return max(super().statistics_images(images, last), images if not last and self.config.key_proj else 0)
 
     def visit(self, task: Task, trainer: Trainer, moments: AttentionMoments | None) -> None:
         """Attention under the prompts that prediction chooses, and the queries' second moments; nothing after the last task."""

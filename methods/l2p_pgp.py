@@ -45,6 +45,7 @@ class L2PPGP(PoolTuning):
 
     Config = L2PPGPConfig
     display = "L2P-PGP"
+    TRUNK = PoolConfig
     AS_PUBLISHED = {
         **POOL_AS_PUBLISHED, **pgp.AS_PUBLISHED, "layers": 1, "carry": "accumulate", "head": "prompt", "position": "cls",
     }  # fmt: skip
@@ -97,6 +98,10 @@ class L2PPGP(PoolTuning):
         if self.config.pgp_stage == "grad":
             self.P.grad = self.prompt_space.outside(self.P.grad)
             self.K.grad = self._outside_keys(self.K.grad)
+
+    def statistics_images(self, images: int, last: bool) -> int:
+        """The images whose tokens are collected."""
+        return pgp.statistics_images(self.config, images, last)
 
     def end_task(self, task: Task, trainer: Trainer) -> None:
         """Grow the bases by the task; nothing to do after the last one."""

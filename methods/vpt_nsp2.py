@@ -20,6 +20,7 @@ class VPTNSP2(NullSpaceUpdates, PromptTuning):
 
     Config = NSP2Config
     display = "VPT-NSP²"
+    TRUNK = PromptTuningConfig
 
 
 METHOD = VPTNSP2

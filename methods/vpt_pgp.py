@@ -15,7 +15,7 @@ from torch import Tensor, optim
 
 from cl_bench.backbone import Backbone
 from cl_bench.errors import InputError
-from cl_bench.gradient_projection import ProjectionConfig, chosen_images
+from cl_bench.gradient_projection import ProjectionConfig, chosen_images, statistics_images
 from cl_bench.nn.projection import ProjectedAdam
 from cl_bench.nn.statistics import TokenMoments
 from cl_bench.nn.subspaces import Subspaces
@@ -42,6 +42,7 @@ class VPTPGP(PromptTuning):
 
     Config = PGPConfig
     display = "VPT-PGP"
+    TRUNK = PromptTuningConfig
 
     def __init__(self, config: PGPConfig, backbone: Backbone, stream: StreamInfo):
         super().__init__(config, backbone, stream)
@@ -50,6 +51,11 @@ class VPTPGP(PromptTuning):
         layers, _, D = self.P.shape
         self.subspaces = Subspaces((layers, D, D), self.device)
         self.register_buffer("P_start", torch.zeros_like(self.P))
+
+    @classmethod
+    def trunk(cls, config: PGPConfig) -> dict | None:
+        """As VPT-Seq, but for who adds the weight decay to the gradient."""
+        return {**super().trunk(config), "pgp_wd": config.pgp_wd} if config.pgp_wd == "before" else super().trunk(config)
 
     def begin_task(self, task: Task) -> None:
         """Remember the prompts, to measure the update, and the protected directions of all earlier tasks."""
@@ -82,15 +88,28 @@ class VPTPGP(PromptTuning):
         if self.config.pgp_stage == "grad":
             self.P.grad = self.subspaces.outside(self.P.grad)
 
+    @property
+    def statistics_name(self) -> str | None:
+        """Second moments of the same images' tokens."""
+        return f"token-moments-{self.config.pgp_feat}-{self.config.images}"
+
+    def statistics_images(self, images: int, last: bool) -> int:
+        """The images whose tokens are collected."""
+        return statistics_images(self.config, images, last)
+
     def end_task(self, task: Task, trainer: Trainer) -> None:
         """Grow every block's basis by the task's tokens; nothing to do after the last task."""
         self.inside = self.subspaces.share_inside(self.P.detach() - self.P_start)
         if task.index == self.stream.num_tasks - 1 or self.config.energy == 0:
             return
         moments = TokenMoments(self.P, normalised=self.config.pgp_feat == "ln")
-        for images, _ in trainer.plain(task, self.statistics_batch, chosen_images(self.config, task, trainer)):
-            self.backbone.features(images, moments.observing(self.prompts))
-        A = moments.means()
+
+        def observe() -> dict[str, Tensor]:
+            for images, _ in trainer.plain(task, self.statistics_batch, chosen_images(self.config, task, trainer)):
+                self.backbone.features(images, moments.observing(self.prompts))
+            return {"means": moments.means()}
+
+        A = trainer.once(self.statistics_name, observe)["means"]
         if self.config.pgp_include_prompt:
             P = self.P.detach().double()
             A = A + P.mT @ P / P.shape[1]

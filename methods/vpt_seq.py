@@ -5,7 +5,7 @@ and 5; VPT itself is Jia et al., ECCV 2022. As published: decay after 40 and 70 
 (`lr_milestones`), ten passes shuffled together (`epoch_mode`), the second head started from the first (`head_init`).
 """
 
-from cl_bench.prompt_tuning import PromptTuning
+from cl_bench.prompt_tuning import PromptTuning, PromptTuningConfig
 
 ALIASES = ("seq",)
 SUMMARY = "sequential prompt tuning, the baseline"
@@ -15,6 +15,7 @@ class VPTSeq(PromptTuning):
     """Nothing but the common body."""
 
     display = "VPT-Seq"
+    TRUNK = PromptTuningConfig
 
 
 METHOD = VPTSeq

@@ -14,8 +14,8 @@ def spec_of(base, methods="nsp2", **changes):
     return make_plan(Request(**{**base, "methods": methods, **changes})).specs[0]
 
 
-def execute(spec, root, said=None, progress=lambda p: None):
-    return runner.run(spec, Store(root), "cpu", 1, (said if said is not None else []).append, progress)
+def execute(spec, root, said=None, progress=lambda p: None, **terms):
+    return runner.run(spec, Store(root), runner.Terms(**terms), (said if said is not None else []).append, progress)
 
 
 def run_until(spec, root, task, pass_number=1):

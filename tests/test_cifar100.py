@@ -19,7 +19,7 @@ from cl_bench.errors import InputError
 from cl_bench.plan import make_plan
 from cl_bench.preprocess import Preprocess
 from cl_bench.request import Request
-from cl_bench.runner import run
+from cl_bench.runner import Terms, run
 from cl_bench.store import Store
 
 NAMES = ["apple", "bear", "cloud", "dolphin"]
@@ -110,7 +110,7 @@ def test_the_archive_and_a_folder_of_the_same_images_give_the_same_counts(archiv
             "splits": "2",
             "set": settings,
         }
-        record = run(make_plan(Request(**request)).specs[0], Store(tmp_path / "results"), "cpu", 1, lambda line: None, lambda progress: None)
+        record = run(make_plan(Request(**request)).specs[0], Store(tmp_path / "results"), Terms(), lambda line: None, lambda progress: None)
         outcomes.append((record.correct, record.test_sizes))
     assert outcomes[0] == outcomes[1]
 

@@ -27,7 +27,7 @@ from cl_bench.listed import Archive, Published, evaluation_image, prepare
 from cl_bench.plan import make_plan
 from cl_bench.preprocess import Preprocess
 from cl_bench.request import Request
-from cl_bench.runner import open_source, run, split_images
+from cl_bench.runner import Terms, open_source, run, split_images
 from cl_bench.source import Ragged
 from cl_bench.store import Store
 
@@ -388,7 +388,7 @@ def test_a_run_on_images_of_differing_sizes_is_repeatable_and_its_transform_is_i
     outcomes = []
     for attempt in ("a", "b"):
         spec = make_plan(request_for(tmp_path)).specs[0]
-        outcomes.append(run(spec, Store(tmp_path / attempt), "cpu", 1, quiet, quiet).outcome())
+        outcomes.append(run(spec, Store(tmp_path / attempt), Terms(), quiet, quiet).outcome())
     assert outcomes[0] == outcomes[1]
     values = outcomes[0]["spec"]["transform"]
     assert (values["augment"], values["crop_interpolation"], values["resize"], values["interpolation"]) == (

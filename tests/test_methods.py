@@ -240,3 +240,43 @@ def test_joint_equals_sequential_tuning_on_one_task_of_all_classes():
         toys.learn(seq, toys.stream([[2, 0, 1, 3]]))[0].pass_losses,
     ]
     assert losses[0] == losses[1] and all(torch.equal(value, seq.state()[key]) for key, value in joint.state().items())
+
+
+class Passing:
+    """Counts the images that pass through a network, those of a step that will go backward twice."""
+
+    def __init__(self, vit):
+        self.images = 0
+        vit.patch_embed.register_forward_hook(lambda module, given, out: self.count(len(given[0])))
+
+    def count(self, images: int) -> None:
+        self.images += images * (2 if torch.is_grad_enabled() else 1)
+
+
+@pytest.mark.parametrize("augment", ["none", "crop"])
+@methods
+def test_what_a_run_costs_is_what_passes_through_the_network(name, augment):
+    stream = toys.stream([[2, 0], [1, 3, 4], [5, 6]], joint=toys.method_class(name).joint, augment=augment)
+    method = toys.method(name, stream.num_tasks, batch=5)
+    passing = Passing(method.backbone.vit)
+    for index in range(stream.num_tasks):
+        images, last, before = len(stream.task(index)), index == stream.num_tasks - 1, passing.images
+        [trainer] = toys.learn(method, stream, index + 1, index)
+        assert passing.images - before == method.forwards(images, last, augment != "none")
+        assert trainer.images_seen == method.images_seen(images, last)
+        before = passing.images
+        evaluation = stream.evaluate(method.predict, index + 1)
+        sizes = stream.test_sizes[: len(evaluation.correct)]
+        assert passing.images - before == sum(sizes) + method.queries * (sizes[-1] if index else sum(sizes))
+
+
+@gradient_methods
+def test_a_batch_learned_in_parts_has_the_gradient_of_the_whole(name):
+    stream = toys.stream([[2, 0, 1]])
+    whole, parts = (toys.method(name, 1, passes=1, batch=9, learning_rate=1e-3) for _ in range(2))
+    if whole.couples_batch:
+        pytest.skip("looks at the whole batch")
+    for method, micro_batch in ((whole, None), (parts, 4)):
+        toys.learn(method, stream, micro_batch=micro_batch)
+    for (key, one), two in zip(whole.trained().items(), parts.trained().values(), strict=True):
+        assert torch.allclose(one, two, atol=2e-5), key

@@ -163,10 +163,11 @@ def test_a_list_of_seeds_in_a_file_is_a_list_and_1e_3_is_a_number(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("method: nsp2", "unknown option of .* 'method'; did you mean 'methods'"),
+        ("seeds: 1\nmethod: nsp2", "x.yaml, line 2: unknown option 'method'; did you mean 'methods'"),
         ("- a", "must hold a mapping"),
         ("a: [", "cannot read"),
         ("set: 3", "and so must its set"),
+        ("grid: {eta: 0.9}", "x.yaml, line 1: eta in the grid needs a list of values"),
     ],
 )
 def test_configuration_files_that_cannot_be_used_are_refused(tmp_path, text, message):

@@ -36,7 +36,7 @@ def test_every_method_is_spread_over_the_options_it_has_and_never_sees_the_test_
         ({}, {"etta": [1]}, "unknown option in the grid 'etta'; did you mean 'eta'"),
         ({"methods": "seq"}, {"eta": [1]}, "unknown option in the grid 'eta'"),
         ({"methods": "nsp2[eta=1]"}, {"eta": [1]}, "eta of vpt-nsp2 is both in --methods and in the grid"),
-        ({"splits": "2,4"}, {"eta": [1]}, "one benchmark at a time"),
+        ({"splits": "2,4"}, {"eta": [1]}, "one benchmark and one backbone at a time"),
     ],
 )
 def test_grids_that_do_not_fit_are_refused(toy_request, changes, grid, message):

@@ -124,12 +124,12 @@ def method(name: str, num_tasks: int, trunk: Backbone | None = None, **options) 
     return kind(kind.Config(**known), trunk or backbone_for(name), StreamInfo(init_seed=1, num_tasks=num_tasks))
 
 
-def learn(built: Method, given: Stream, upto: int | None = None, start: int = 0) -> list[Trainer]:
+def learn(built: Method, given: Stream, upto: int | None = None, start: int = 0, **settings) -> list[Trainer]:
     """Learn the stream's tasks start..upto-1; returns the trainers."""
     trainers = []
     for index in range(start, given.num_tasks if upto is None else upto):
         torch.manual_seed(index)
-        trainers.append(Trainer(data_seed=3))
+        trainers.append(Trainer(data_seed=3, **settings))
         built.learn(given.task(index), trainers[-1])
     return trainers
 

@@ -52,6 +52,14 @@ class AttentionMoments:
             self.rows += len(s_p)
         return merge_heads(attn, mixed[..., :d], tokens)
 
+    def sums(self) -> dict[str, Tensor]:
+        """All that was accumulated."""
+        return {"queries": self.queries, "weights": self.weights, "rows": torch.tensor(self.rows)}
+
+    def take(self, sums: dict[str, Tensor]) -> None:
+        """Go on from what `sums` returned."""
+        self.queries, self.weights, self.rows = sums["queries"], sums["weights"], int(sums["rows"])
+
     def covariances(self) -> tuple[Tensor, Tensor]:
         """Sums over all rows Omega1' Omega1 (L, D, D) and Omega2' Omega2 (L, M, M), float64."""
         omega1 = []

@@ -1,5 +1,6 @@
 """Figures from run records: accuracy after each task, and the stability-plasticity trade-off over eta."""
 
+import io
 import os
 import textwrap
 from pathlib import Path
@@ -109,9 +110,8 @@ def _save(figure, stem: Path) -> list[Path]:
     paths = [stem.with_suffix(suffix) for suffix in (".png", ".pdf")]
     for path in paths:
         metadata = {"CreationDate": None} if path.suffix == ".pdf" else None
-        partial = path.with_name(f".partial-{path.name}")
-        figure.savefig(partial, dpi=200, metadata=metadata)
-        write_atomically(path, partial.read_bytes())
-        partial.unlink()
+        content = io.BytesIO()
+        figure.savefig(content, format=path.suffix[1:], dpi=200, metadata=metadata)
+        write_atomically(path, content.getvalue())
     plt.close(figure)
     return paths

@@ -119,7 +119,7 @@ def main() -> None:
 
     from cl_bench.plan import make_plan
     from cl_bench.request import Request
-    from cl_bench.runner import run
+    from cl_bench.runner import Terms, run
     from cl_bench.store import Store
 
     weights = str(given.folder / WEIGHTS)
@@ -137,7 +137,7 @@ def main() -> None:
     )
     for spec in plan.specs:
         start = time.perf_counter()
-        record = run(spec, Store(given.results), "cpu", 1, print, lambda progress: None)
+        record = run(spec, Store(given.results), Terms(), print, lambda progress: None)
         seconds = time.perf_counter() - start
         peak = max(task.peak_memory_bytes for task in record.tasks) / 1e9
         print(f"{spec.label}: {seconds:.0f} s, peak {peak:.2f} GB (of the process so far)", flush=True)

@@ -1,0 +1,137 @@
+"""Commands about what there is: data, settings, and the runs in a results folder. They parse and print, and decide nothing."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from cl_bench import options as opt
+from cl_bench.cli_app import app, write_report
+from cl_bench.errors import InputError
+
+Optional = typer.Option
+
+
+@app.command()
+def certify(
+    run: Annotated[str, typer.Argument(help="run id or the beginning of one, see `cl-bench ls runs`, or the run's folder")],
+    device: opt.Device = "auto",
+    results: opt.Results = Path("results"),
+) -> None:
+    """Ask a finished run whether its predictions depend on the batch: images alone, in batches, in shuffled batches. `run` does so by itself."""
+    from cl_bench import places, runner
+    from cl_bench.decode import cores
+    from cl_bench.store import Store
+
+    store = Store(results)
+    spec = store.find(run)
+    runner.recertify(spec, store, places.devices(device)[0], cores(), typer.echo)
+
+
+@app.command()
+@opt.takes_request
+def status(request, results: opt.Results = Path("results")) -> None:
+    """Say which runs are done, running, failed or missing: those of the experiment given, or all in the results folder."""
+    from cl_bench import status as listing
+    from cl_bench.request import Request
+    from cl_bench.store import Store
+
+    store = Store(results)
+    if request == Request():
+        typer.echo("\n".join(listing.run_lines(store)))
+        return
+    from cl_bench.plan import make_plan  # torch takes a while to import
+
+    typer.echo("\n".join(listing.plan_status_lines(make_plan(request).specs, store)))
+
+
+@app.command()
+def clean(
+    runs: Annotated[list[str] | None, typer.Argument(help="run ids or beginnings of them")] = None,
+    failed: Annotated[bool, Optional("--failed", help="all failed runs")] = False,
+    damaged: Annotated[bool, Optional("--damaged", help="damaged records, and what was set aside from them")] = False,
+    first_tasks: Annotated[bool, Optional("--first-tasks", help="stored first tasks; runs keep what they took from them")] = False,
+    yes: Annotated[bool, Optional("--yes", help="do not ask")] = False,
+    results: opt.Results = Path("results"),
+) -> None:
+    """Remove runs, or what is left of them, after asking. Nothing else is touched."""
+    from cl_bench import clean as cleaning
+    from cl_bench.forecast import size
+    from cl_bench.store import Store
+
+    found = cleaning.unwanted(Store(results), runs or [], failed, damaged, first_tasks)
+    if not found:
+        if not (failed or damaged or first_tasks):
+            raise InputError("name runs, or give --failed, --damaged or --first-tasks")
+        typer.echo("nothing to remove")
+        return
+    for item in found:
+        typer.echo(f"{item.path}  {item.what}, {size(item.size_bytes)}")
+    if yes or typer.confirm(f"remove these {len(found)} folders?"):
+        cleaning.remove(found)
+        typer.echo(f"{len(found)} folders removed")
+
+
+@app.command()
+def report(
+    results: opt.Results = Path("results"),
+    out: opt.Out = Path("reports"),
+    accuracy: opt.Accuracy = "task_mean",
+    forgetting: opt.Forgetting = "chaudhry",
+) -> None:
+    """Write tables and plots of every run in the results folder."""
+    from cl_bench.record import RunRecord
+    from cl_bench.store import Store
+
+    if not results.is_dir():
+        raise InputError(f"there is no results folder {results}; `cl-bench run` makes one, --results names another")
+    records = []
+    for found in Store(results).records():
+        if isinstance(found, RunRecord):
+            records.append(found)
+        else:
+            typer.echo(f"warning: left out: {found[1]}", err=True)
+    write_report(records, out, accuracy, forgetting)
+
+
+@app.command()
+def prepare(
+    dataset: Annotated[str, typer.Argument(help="such as cifar100; see `cl-bench ls datasets`")],
+    root: Annotated[
+        Path | None, Optional(help="folder for its files, or where they are already (default: $CL_BENCH_DATA or the user's data folder)")
+    ] = None,
+) -> None:
+    """Download, verify and unpack a data set; what is there already is verified and used. Nothing of yours is moved or deleted."""
+    from cl_bench import registry
+
+    plugin = registry.find("datasets", dataset)
+    make = getattr(plugin.load(), "PREPARE", None)
+    if make is None:
+        typer.echo(f"{plugin.name} needs no preparation")
+    else:
+        make(root, typer.echo)
+
+
+@app.command("ls")
+def list_things(
+    what: Annotated[Literal["methods", "datasets", "backbones", "runs"], typer.Argument(help="methods, datasets, backbones or runs")],
+    results: opt.Results = Path("results"),
+) -> None:
+    """List methods, data sets, backbones or the runs in the results folder."""
+    from cl_bench import inspect
+
+    typer.echo("\n".join(inspect.LISTS[what](results)))
+
+
+@app.command()
+def info(
+    benchmark: Annotated[str | None, typer.Argument(help="such as glyphs/10")] = None,
+    method: Annotated[str | None, typer.Argument(help="such as vpt-nsp2")] = None,
+    preset: opt.Preset = None,
+) -> None:
+    """Print versions and folders or, for a benchmark and a method, every setting with where it comes from."""
+    from cl_bench import inspect
+
+    if (benchmark is None) != (method is None):
+        raise InputError("info takes a benchmark and a method, such as `cl-bench info glyphs/10 vpt-nsp2`, or neither")
+    typer.echo("\n".join(inspect.system_lines() if benchmark is None else inspect.setting_lines(benchmark, method, preset)))

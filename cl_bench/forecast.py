@@ -1,0 +1,108 @@
+"""What a plan will do and what it will cost, as lines of text."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cl_bench import environment, first_task, locks
+from cl_bench.cost import Cost, Measured, costs
+from cl_bench.orchestrator import first_tasks
+from cl_bench.places import Place
+from cl_bench.record import RunRecord, RunSpec
+from cl_bench.store import DamagedRecord, Store
+from cl_bench.watch import duration
+
+HEAD = ("state", "run id", "method", "benchmark", "seed", "forward-eq.", "images", "trained", "kept", "peak memory", "time")
+FIRST_NUMBER = HEAD.index("forward-eq.")
+
+
+def forecast(specs: Sequence[RunSpec], store: Store, where: Sequence[Place], share: bool = True) -> list[str]:
+    """A row for every run, what is left of it, and the totals. A first task that several runs share counts for the first of them."""
+    known = costs(specs)
+    records = [record for record in store.records() if isinstance(record, RunRecord)]
+    machine = environment.machine(where[0].device, where[0].threads)
+    measured = Measured(records, machine.get("gpu", machine.get("processor")))
+    shared = first_tasks(specs, store, machine) if share else {}
+    rows, left, saved, seconds, unknown, states = [], Left(), Left(), 0.0, 0, []
+    seen: set = {key for key in shared.values() if first_task.is_stored(store, key)}
+    for spec in specs:
+        cost, key = known[spec.run_id()], shared.get(spec.run_id())
+        state, done = _state(spec, store)
+        states.append(state)
+        rest = Left.of(cost, done)
+        spared = Left()
+        if key and not done:
+            spared += Left(cost.shared_forwards, cost.shared_images) if key in seen else Left()
+            spared += Left(cost.statistics_images, cost.statistics_images) if (key, cost.statistics_name) in seen else Left()
+            seen |= {key, (key, cost.statistics_name)} if cost.statistics_name and cost.statistics_images else {key}
+        rest, saved = rest - spared, saved + spared
+        takes = measured.seconds(spec, cost, done, spared.images) if rest.forwards else 0.0
+        left, seconds, unknown = left + rest, seconds + (takes or 0.0), unknown + (takes is None)
+        memory = measured.memory_bytes(spec)
+        numbers = (short(rest.forwards), short(rest.images), short(cost.parameters), size(cost.stored_bytes), "–" if memory is None else size(memory))
+        benchmark = f"{spec.dataset}/{spec.num_tasks}"
+        rows.append((state, spec.run_id(), spec.label, benchmark, spec.seed_name(), *numbers, "–" if takes is None else duration(takes)))
+    counted = ", ".join(f"{sum(state.startswith(word) for state in states)} {word}" for word in ("finished", "continue", "new", "damaged"))
+    lines = [
+        *columns([HEAD, *rows]),
+        f"{len(specs)} runs: {counted}",
+        f"to do: {short(left.forwards)} forward-equivalents, {short(left.images)} images",
+    ]
+    if saved.forwards:
+        lines.append(f"saved by shared first tasks: {short(saved.forwards)} forward-equivalents, {saved.forwards / (left + saved).forwards:.1%}")
+    if unknown:
+        lines.append(f"time: unknown for {unknown} runs until one like them has been measured on this machine")
+    else:
+        lines.append(f"time: about {duration(seconds / max(1, min(len(where), len(specs))))} with {len(where)} runs at a time")
+    return lines
+
+
+@dataclass(frozen=True)
+class Left:
+    """What is still to come."""
+
+    forwards: int = 0  # forward-equivalents
+    images: int = 0  # image passes while learning
+
+    @classmethod
+    def of(cls, cost: Cost, done: int) -> "Left":
+        """What remains after so many tasks; of a run that is finished nothing does."""
+        return cls(sum(cost.forwards[done:]) + sum(cost.evaluating[done:]), sum(cost.images[done:]))
+
+    def __add__(self, other: "Left") -> "Left":
+        return Left(self.forwards + other.forwards, self.images + other.images)
+
+    def __sub__(self, other: "Left") -> "Left":
+        return Left(self.forwards - other.forwards, self.images - other.images)
+
+
+def _state(spec: RunSpec, store: Store) -> tuple[str, int]:
+    """What will happen to the run, and how many of its tasks are learned."""
+    try:
+        record = store.load(spec)
+    except DamagedRecord:
+        return "damaged, new", 0
+    held = ", running" if locks.is_held(store, spec) else ""
+    if record is None or not record.tasks:
+        return f"new{held}", 0
+    done = len(record.tasks)
+    return ("finished", done) if record.status == "done" else (f"continues at {done + 1}{held}", done)
+
+
+def columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows with columns of equal width, numbers to the right."""
+    widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
+    sides = ["<"] * FIRST_NUMBER + [">"] * (len(widths) - FIRST_NUMBER)
+    return ["  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True)).rstrip() for row in rows]
+
+
+def short(number: float) -> str:
+    """Such as 12.3k or 4.56M."""
+    for unit, name in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if number >= unit:
+            return f"{number / unit:.3g}{name}"
+    return f"{number:.0f}"
+
+
+def size(number: float) -> str:
+    """Bytes, such as 12.3 MB."""
+    return f"{number / 1e9:.2f} GB" if number >= 1e9 else f"{number / 1e6:.2f} MB"

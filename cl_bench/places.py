@@ -1,0 +1,55 @@
+"""Where runs can be carried out on this machine: the devices asked for, cut into places for one run each."""
+
+from dataclasses import dataclass
+
+from cl_bench.decode import cores
+from cl_bench.errors import InputError
+
+
+@dataclass(frozen=True)
+class Place:
+    """A device and the processor cores of one run on it."""
+
+    device: str
+    threads: int
+    cores: frozenset[int] | None = None  # None: any
+
+
+def devices(requested: str) -> list[str]:
+    """["cpu"], or the CUDA devices meant by "auto", "cuda", "cuda:1" or "cuda:0,cuda:2". Raises InputError for what the machine does not have."""
+    import torch
+
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    everything = [f"cuda:{i}" for i in range(count)]
+    if requested == "auto":
+        return everything or ["cpu"]
+    if requested == "cuda" and everything:
+        return everything
+    wanted = list(dict.fromkeys(part.strip() for part in requested.split(",") if part.strip()))
+    for device in wanted:
+        if device.startswith("cuda") and device not in everything:
+            has = f"devices {', '.join(everything)}" if everything else "no usable CUDA GPU"
+            raise InputError(f"--device {device}: this machine has {has}; use --device cpu or auto")
+        if device not in ("cpu", *everything):
+            raise InputError(f"--device {device!r} is not a device; expected auto, cpu, cuda or cuda:N")
+    if not wanted or ("cpu" in wanted and len(wanted) > 1):
+        raise InputError(f"--device {requested!r}: expected auto, cpu, cuda, cuda:N or several of the last, such as cuda:0,cuda:2")
+    return wanted
+
+
+def places(found: list[str], runs: int, jobs: int | None = None, per_gpu: int = 1, threads: int | None = None) -> list[Place]:
+    """One place for each of `jobs` runs at a time; by default one per core, or `per_gpu` on every GPU, and no more than there are runs."""
+    here = sorted(_allowed())
+    count = jobs or max(1, min(runs, len(here) if found == ["cpu"] else len(found) * per_gpu))
+    threads = threads or max(1, len(here) // count)
+    pinned = found == ["cpu"] and count * threads <= len(here)
+    return [
+        Place(found[index % len(found)], threads, frozenset(here[index * threads : (index + 1) * threads]) if pinned else None)
+        for index in range(count)
+    ]
+
+
+def _allowed() -> set[int]:
+    import os
+
+    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(cores()))

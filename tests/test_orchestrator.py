@@ -1,0 +1,186 @@
+"""Whole commands as processes: stopped, killed, short of memory or time, two at once; nothing is lost or done twice."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import toys
+
+from cl_bench.record import RunRecord
+from cl_bench.store import Store
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    root = tmp_path_factory.mktemp("orchestrator")
+    toys.write_folder(root / "data", classes=8)
+    toys.write_weights(root / "w.safetensors")
+    common = ["--dataset", f"folder:{root / 'data'}", "--backbone", "test_vit", "--weights", str(root / "w.safetensors"), "--image-size", "32"]
+    settings = [part for setting in ("batch=8", "epoch_mode=plain", "temperature=4") for part in ("--set", setting)]
+    return [*common, "--splits", "4", "--device", "cpu", "--threads", "1", *settings]
+
+
+def start(folder, *arguments, patch: str | None = None) -> subprocess.Popen:
+    """A command in `folder`; every Python process of it first runs `patch`."""
+    paths = [str(ROOT)]
+    if patch is not None:
+        (folder / "patch").mkdir(exist_ok=True)
+        (folder / "patch" / "sitecustomize.py").write_text(patch)
+        paths.append(str(folder / "patch"))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    command = [sys.executable, "-m", "cl_bench", *map(str, arguments)]
+    return subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def finish(process: subprocess.Popen) -> tuple[int, str, str]:
+    out, err = process.communicate(timeout=240)
+    return process.returncode, out, err
+
+
+def records(folder) -> list[RunRecord]:
+    return list(Store(folder / "results").records())
+
+
+def wait_for(condition, seconds=120) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it never happened"
+        time.sleep(0.05)
+
+
+def learned(folder) -> list[int]:
+    return [len(record.tasks) for record in records(folder) if isinstance(record, RunRecord)]
+
+
+def outcomes(folder) -> list[dict]:
+    return [record.outcome() for record in records(folder)]
+
+
+@pytest.fixture(scope="module")
+def whole(base, tmp_path_factory):
+    """One long run, never interrupted: its arguments, and its outcome."""
+    folder = tmp_path_factory.mktemp("whole")
+    arguments = ["run", "--methods", "nsp2", "--set", "passes=40", *base]
+    code, _, err = finish(start(folder, *arguments))
+    assert code == 0, err
+    return arguments, outcomes(folder)
+
+
+@pytest.mark.slow
+def test_ctrl_c_saves_the_task_in_progress_and_the_command_goes_on_to_the_same_record(whole, tmp_path):
+    arguments, expected = whole
+    process = start(tmp_path, *arguments)
+    wait_for(lambda: learned(tmp_path) and learned(tmp_path)[0] >= 1)
+    before = learned(tmp_path)[0]
+    process.send_signal(signal.SIGINT)
+    code, out, err = finish(process)
+    assert code == 130 and "stopping when the tasks in progress are finished" in err
+    assert err.splitlines()[-1] == "error: stopped; finished tasks are kept, the same command continues"
+    [record] = records(tmp_path)
+    assert record.status == "running" and before < len(record.tasks) < 4
+    assert finish(start(tmp_path, "status"))[1].startswith("stopped")
+    code, _, err = finish(start(tmp_path, *arguments))
+    assert code == 0 and outcomes(tmp_path) == expected
+    assert "resuming after task" in next((tmp_path / "results" / "runs").glob("*/log.txt")).read_text()
+
+
+@pytest.mark.faults
+def test_a_second_ctrl_c_stops_at_once(whole, tmp_path):
+    process = start(tmp_path, *whole[0])
+    wait_for(lambda: learned(tmp_path) and learned(tmp_path)[0] >= 1)
+    for _ in range(2):
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.7)
+    assert finish(process)[0] == 130 and records(tmp_path)[0].status == "running"
+
+
+@pytest.mark.faults
+def test_a_run_outlives_a_killed_orchestrator_by_no_more_than_its_task(whole, tmp_path):
+    arguments, expected = whole
+    process = start(tmp_path, *arguments)
+    wait_for(lambda: learned(tmp_path) and learned(tmp_path)[0] >= 1)
+    process.kill()
+    process.wait()
+    [folder] = (tmp_path / "results" / "runs").glob("*/")
+    from cl_bench import locks
+
+    wait_for(lambda: not locks.is_held_by_name(Store(tmp_path / "results"), folder.name))
+    assert learned(tmp_path)[0] < 4
+    assert finish(start(tmp_path, *arguments))[0] == 0 and outcomes(tmp_path) == expected
+
+
+@pytest.mark.slow
+def test_two_orchestrators_on_one_folder_share_the_runs_and_do_none_twice(base, tmp_path):
+    arguments = ["run", "--methods", "seq,nsp2[eta=0.5|0.9],pgp", "--jobs", "1", "--set", "passes=5", *base]
+    both = [start(tmp_path, *arguments) for _ in range(2)]
+    ended = [finish(process) for process in both]
+    assert [code for code, _, _ in ended] == [0, 0], [err[-500:] for _, _, err in ended]
+    assert ended[0][1] == ended[1][1]  # the same table
+    found = records(tmp_path)
+    assert len(found) == 4 and all(record.status == "done" and len(record.environments) == 1 for record in found)
+    assert sum(record.tasks[0].first_task_of is None for record in found) == 1
+
+
+FULL = """
+import cl_bench.run_files as files
+original = files.write_atomically
+def full(path, data):
+    if path.name == "checkpoint-002.safetensors":
+        raise OSError(28, "No space left on device")
+    original(path, data)
+files.write_atomically = full
+"""
+
+
+def test_a_full_disk_stops_before_another_run_is_started(base, tmp_path):
+    code, _, err = finish(start(tmp_path, "run", "--methods", "seq,pgp", "--jobs", "1", "--set", "passes=2", *base, patch=FULL))
+    assert code == 1 and "No space left on device; free space and repeat the command" in err.splitlines()[-1]
+    assert learned(tmp_path) == [1]
+    assert finish(start(tmp_path, "run", "--methods", "seq,pgp", "--set", "passes=2", *base))[0] == 0 and learned(tmp_path) == [4, 4]
+
+
+OUT_OF_MEMORY = """
+import cl_bench.trainer as trainer, torch
+original = trainer.Trainer._backward
+def short_of_memory(self, loss, images, labels):
+    if self.micro_batch is None and len(images) > 4:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+    return original(self, loss, images, labels)
+trainer.Trainer._backward = short_of_memory
+"""
+
+
+def test_out_of_memory_is_tried_once_more_in_parts_of_the_same_batch(base, tmp_path):
+    arguments = ["run", "--methods", "seq", "--set", "passes=2", *base]
+    code, _, err = finish(start(tmp_path, *arguments, "--no-retry", patch=OUT_OF_MEMORY))
+    assert code == 1 and "CUDA out of memory" in err
+    code, _, err = finish(start(tmp_path, *arguments, patch=OUT_OF_MEMORY))
+    assert code == 0 and "out of memory, tried again with 2 images at a time" in err
+    assert [task.micro_batch for task in records(tmp_path)[0].tasks] == [2, 2, 2, 2]
+
+
+@pytest.mark.slow
+def test_the_time_limit_ends_a_run_that_can_be_continued(whole, tmp_path):
+    arguments, expected = whole
+    code, _, err = finish(start(tmp_path, *arguments, "--time-limit", "1s"))
+    assert code == 1 and "the time limit of 1 s was reached in task" in err
+    assert records(tmp_path)[0].status == "failed"
+    code, out, _ = finish(start(tmp_path, "status"))
+    assert code == 0 and out.startswith("failed") and "time limit" in out
+    assert finish(start(tmp_path, *arguments))[0] == 0 and outcomes(tmp_path) == expected
+
+
+@pytest.mark.slow
+def test_progress_says_task_pass_loss_and_accuracy(whole, tmp_path):
+    finish(start(tmp_path, *whole[0], "--set", "passes=3"))
+    [path] = (tmp_path / "results" / "runs").glob("*/progress.json")
+    facts = json.loads(path.read_text())
+    assert (facts["done"], facts["task"], facts["tasks"], facts["pass"], facts["passes"]) == (1.0, 4, 4, 3, 3)
+    assert 0 <= facts["accuracy"] <= 1 and facts["loss"] > 0 and facts["images_per_second"] > 0
