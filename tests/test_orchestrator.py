@@ -116,7 +116,7 @@ def test_a_run_outlives_a_killed_orchestrator_by_no_more_than_its_task(whole, tm
     assert finish(start(tmp_path, *arguments))[0] == 0 and outcomes(tmp_path) == expected
 
 
-@pytest.mark.slow
+@pytest.mark.faults
 def test_two_orchestrators_on_one_folder_share_the_runs_and_do_none_twice(base, tmp_path):
     arguments = ["run", "--methods", "seq,nsp2[eta=0.5|0.9],pgp", "--jobs", "1", "--set", "passes=5", *base]
     both = [start(tmp_path, *arguments) for _ in range(2)]
@@ -166,7 +166,7 @@ def test_out_of_memory_is_tried_once_more_in_parts_of_the_same_batch(base, tmp_p
     assert [task.micro_batch for task in records(tmp_path)[0].tasks] == [2, 2, 2, 2]
 
 
-@pytest.mark.slow
+@pytest.mark.faults
 def test_the_time_limit_ends_a_run_that_can_be_continued(whole, tmp_path):
     arguments, expected = whole
     code, _, err = finish(start(tmp_path, *arguments, "--time-limit", "1s"))
