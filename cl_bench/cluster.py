@@ -67,7 +67,7 @@ class Cluster:
         """As `processes.carry_out`, call after call, each from where the one before ended; `key` is that of a shared first task."""
         from distributed import KilledWorker
 
-        folder, lost, said = store.folder(spec), 0, []
+        folder, lost = store.folder(spec), 0
         write_spec(spec, folder)
         line = self._lines[spec.run_id()] = Line(self._watch, spec)
         try:
@@ -84,12 +84,11 @@ class Cluster:
                         continue
                     if code is None:
                         return Ended(processes.STOPPED, [], folder / "log.txt")
-                    said = lines
                     _unpack(files, store)
                     with open(folder / "log.txt", "a") as log:
                         log.writelines(f"{text}\n" for text in lines)
                     if code != processes.STOPPED or self._watch.interrupts:
-                        return Ended(code, said, folder / "log.txt")
+                        return Ended(code, lines, folder / "log.txt")
         except Busy:
             return Ended(processes.BUSY, [], folder / "log.txt")
         finally:
@@ -175,7 +174,7 @@ def _packed(store: Store, spec: RunSpec, key: str | None) -> dict[str, bytes]:
 
 def _unpack(files: dict[str, bytes], store: Store) -> None:
     """Write what was packed, what vouches for other files last, and remove older checkpoints."""
-    for name in sorted(files, key=lambda name: name.endswith((".json",))):
+    for name in sorted(files, key=lambda name: name.endswith(".json")):
         path = store.root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, files[name])

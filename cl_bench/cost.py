@@ -11,7 +11,7 @@ from cl_bench import certificate, runner
 from cl_bench.config import canonical_json
 from cl_bench.method import GradientMethod, Method
 from cl_bench.record import RunRecord, RunSpec
-from cl_bench.stream import held_out, limited, task_infos
+from cl_bench.stream import task_infos
 
 
 @dataclass(frozen=True)
@@ -39,17 +39,14 @@ def costs(specs: Sequence[RunSpec]) -> dict[str, Cost]:
             sources[place] = runner.open_source(spec)
             labels[place] = tuple(sources[place].labels(side) for side in ("train", "test"))
         if spec.family_id() not in found:
-            method = runner.build_method(spec, sources[place], torch.device("cpu"), 1 if spec.joint else spec.num_tasks)
+            method = runner.build_method(spec, sources[place], torch.device("cpu"), spec.num_learned)
             found[spec.family_id()] = _cost(spec, method, *labels[place])
     return {spec.run_id(): found[spec.family_id()] for spec in specs}
 
 
 def _cost(spec: RunSpec, method: Method, train: np.ndarray, test: np.ndarray) -> Cost:
-    if spec.validation:
-        kept, held = held_out(train, spec.validation, spec.data_seed)
-        train, test = train[kept], train[held]
-    if spec.limit:
-        train = train[limited(train, spec.limit)]
+    rows, held = runner.training_rows(spec, train)
+    train, test = train[rows], test if held is None else train[held]
     infos = task_infos(spec.task_classes, spec.joint)
     for info in infos:
         method.grow(info)

@@ -81,7 +81,7 @@ def _summary(path: Path) -> Summary:
             run_id=sealed["run_id"],
             status=record["status"],
             tasks=len(correct),
-            of=1 if spec.joint else spec.num_tasks,
+            of=spec.num_learned,
             accuracy=final_accuracy(correct, record["test_sizes"]) if correct else None,
             label=spec.label,
             benchmark=spec.benchmark_name(),

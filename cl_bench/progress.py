@@ -12,7 +12,7 @@ class ProgressFile:
     """Writes progress.json after every pass: share done (by passes), task, pass, loss, accuracy so far, speed. Losing it loses nothing."""
 
     def __init__(self, path: Path, spec: RunSpec):
-        self._path, self._tasks = path, 1 if spec.joint else spec.num_tasks
+        self._path, self._tasks = path, spec.num_learned
 
     def __call__(self, progress: Progress) -> None:
         facts = {

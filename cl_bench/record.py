@@ -42,6 +42,11 @@ class RunSpec(Strict):
         """Number of tasks that are evaluated."""
         return len(self.task_classes)
 
+    @property
+    def num_learned(self) -> int:
+        """Number of tasks that are learned: one where all classes are learned at once."""
+        return 1 if self.joint else self.num_tasks
+
     def identity(self) -> dict:
         """The JSON values that are hashed: a change in any of them is another run."""
         values = self.model_dump(mode="json", exclude={"dataset_argument", "label", "display", "smoke", "as_published"})

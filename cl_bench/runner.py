@@ -132,15 +132,19 @@ def split_images(source: Source, spec: RunSpec) -> Sides:
 
     plain = evaluated("train")
     train = plain if spec.transform.augment == "none" else source.images("train")
-    rows = np.arange(len(train))
-    if spec.validation:
-        rows, held = held_out(train.labels, spec.validation, spec.data_seed)
-        test = plain.select(held)
-    else:
-        test = evaluated("test")
-    if spec.limit:
-        rows = rows[limited(train.labels[rows], spec.limit)]
+    rows, held = training_rows(spec, train.labels)
+    test = evaluated("test") if held is None else plain.select(held)
     return Sides(train.select(rows), plain.select(rows), test)
+
+
+def training_rows(spec: RunSpec, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+    """Which rows of the training side, by its labels, a run learns, and which it is evaluated on instead of the test side (None: the test side)."""
+    rows, held = np.arange(len(labels)), None
+    if spec.validation:
+        rows, held = held_out(labels, spec.validation, spec.data_seed)
+    if spec.limit:
+        rows = rows[limited(labels[rows], spec.limit)]
+    return rows, held
 
 
 def build_method(spec: RunSpec, source: Source, device: torch.device, num_tasks: int) -> Method:

@@ -25,8 +25,7 @@ def plan_status_lines(specs: Sequence[RunSpec], store: Store) -> list[str]:
         summary = known.get(spec.run_id())
         if summary is None:
             held = locks.is_held(store, spec)
-            total = 1 if spec.joint else spec.num_tasks
-            summary = Summary("", spec.run_id(), "", 0, total, None, spec.label, spec.benchmark_name(), spec.seed_name(), None)
+            summary = Summary("", spec.run_id(), "", 0, spec.num_learned, None, spec.label, spec.benchmark_name(), spec.seed_name(), None)
             state = "running" if held else "missing"
         else:
             state = state_of(store, summary)
