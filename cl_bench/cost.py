@@ -19,7 +19,7 @@ class Cost:
     """The first four are per task. A forward-equivalent is one image's pass through the backbone, a backward pass counts as one more."""
 
     forwards: tuple[int, ...]  # of learning
-    evaluating: tuple[int, ...]  # of the evaluation after the task, with the certificate after the last
+    evaluating: tuple[int, ...]  # of the evaluation after the task, with the losses that are followed, and the certificate after the last
     images: tuple[int, ...]  # that pass while learning
     test_images: tuple[int, ...]  # that are predicted after the task
     shared_forwards: int  # of the first task's training alone, which runs may share
@@ -54,6 +54,8 @@ def _cost(spec: RunSpec, method: Method, train: np.ndarray, test: np.ndarray) ->
     seen = np.cumsum(tests).tolist()
     evaluating = [count + method.queries * new for count, new in zip(seen, tests, strict=True)]
     evaluating[-1] += 3 * (1 + method.queries) * min(seen[-1], certificate.BLOCKS * certificate.BATCH)
+    followed = [sum(sizes[: min(index + 1, runner.FOLLOWED_TASKS)]) if spec.losses else 0 for index in range(len(infos))]
+    evaluating = [count + kept for count, kept in zip(evaluating, followed, strict=True)]
     augmented, last = spec.transform.augment != "none", len(infos) - 1
     first = method.statistics_images(sizes[0], last == 0) if isinstance(method, GradientMethod) else 0
     forwards = tuple(method.forwards(size, index == last, augmented) for index, size in enumerate(sizes))

@@ -27,6 +27,9 @@ Preset = Annotated[str | None, Option(help="settings of a published paper, such 
 AsPublished = Annotated[
     bool | None, Option("--as-published", help="every method as its published code, known faults included; l2p[as_published] for one row")
 ]
+Losses = Annotated[
+    bool | None, Option("--losses", help="after every task also measure the training losses of tasks 1 and 2, for the figure of losses")
+]
 Set = Annotated[list[str] | None, Option("--set", help="KEY=VALUE for every method that has it; also augment, crop_scale, precision; repeatable")]
 Yes = Annotated[bool | None, Option("--yes", help="more than 10,000 runs")]
 Experiment = Annotated[
@@ -50,7 +53,7 @@ Forgetting = Annotated[Literal["chaudhry", "max_including_last", "diagonal"], Op
 REQUEST = {
     "methods": Methods, "benchmarks": Benchmarks, "dataset": Dataset, "splits": Splits, "seeds": Seeds, "order": Order,
     "init_seed": InitSeed, "data_seed": DataSeed, "backbone": BackboneName, "weights": Weights, "image_size": ImageSize, "limit": Limit,
-    "validation": Validation, "preset": Preset, "as_published": AsPublished, "settings": Set, "yes": Yes,
+    "validation": Validation, "preset": Preset, "as_published": AsPublished, "losses": Losses, "settings": Set, "yes": Yes,
 }  # fmt: skip
 
 

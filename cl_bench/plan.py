@@ -108,6 +108,7 @@ def _specs(request: Request) -> list[RunSpec]:
                 label=plugin.name + (f"[{','.join(differing)}]" if differing else ""),
                 display=kind.display,
                 smoke=source.smoke,
+                losses=request.losses and not kind.joint,
                 as_published=tuple(f"{key}={format_option(value)}" for key, value in behaviour.items()),
             )
             kind(config, trunk, StreamInfo(spec.init_seed, splits, source.TEMPLATES))  # a method refuses backbones and options that do not fit here

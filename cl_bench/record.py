@@ -36,6 +36,7 @@ class RunSpec(Strict):
     display: str  # the method's name in tables
     smoke: bool = False
     as_published: tuple[str, ...] = ()  # what `as_published` set, such as "batchwise_eval=on"
+    losses: bool = False  # whether the training losses of the first two tasks are measured after every task
 
     @property
     def num_tasks(self) -> int:
@@ -49,7 +50,7 @@ class RunSpec(Strict):
 
     def identity(self) -> dict:
         """The JSON values that are hashed: a change in any of them is another run."""
-        values = self.model_dump(mode="json", exclude={"dataset_argument", "label", "display", "smoke", "as_published"})
+        values = self.model_dump(mode="json", exclude={"dataset_argument", "label", "display", "smoke", "as_published", "losses"})
         values["backbone"].pop("weights")
         return values
 
@@ -106,6 +107,7 @@ class TaskRecord(Strict):
     evaluate_seconds: float
     peak_memory_bytes: int
     micro_batch: int | None = None  # images that went through the network at a time, where memory did not suffice for a batch
+    kept_losses: tuple[float, ...] | None = None  # see `Method.mean_loss`: of tasks 1 and 2, as far as learned, where it was asked for
     first_task_of: str | None = None  # the run that trained this first task, where several share it; its seconds are counted here too
 
     def outcome(self) -> dict:

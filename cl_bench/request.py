@@ -35,6 +35,7 @@ class Request(Strict):
     validation: float | None = Field(None, gt=0, lt=1)
     preset: str | None = None
     as_published: bool = False
+    losses: bool = False
     set: dict[str, Any] = {}
     grid: dict[str, list] = {}  # values to try, for every method that has the option
     yes: bool = False

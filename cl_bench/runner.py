@@ -24,6 +24,8 @@ from cl_bench.store import Store
 from cl_bench.stream import Sides, Stream, StreamInfo, held_out, limited
 from cl_bench.trainer import Progress, Trainer
 
+FOLLOWED_TASKS = 2  # whose losses are followed, as in the NSP2 paper's figure
+
 
 @dataclass(frozen=True)
 class Terms:
@@ -167,6 +169,7 @@ def _learn_remaining(record: RunRecord, store: Store, method: Method, stream: St
     predictions = run_files.restore(record, folder, method, stream, say)
     store.save(record)
     shares = terms.share_first_task and terms.micro_batch is None  # parts of a batch add up to other last bits
+    followed = [stream.task(index) for index in range(min(FOLLOWED_TASKS, stream.num_tasks))] if spec.losses else []
     first, accuracy, began = len(record.tasks), None, time.monotonic()
     for index in range(first, stream.num_tasks):
         paused = terms.pause_after is not None and index > first and time.monotonic() - began >= terms.pause_after
@@ -182,6 +185,7 @@ def _learn_remaining(record: RunRecord, store: Store, method: Method, stream: St
         with torch.autocast(device.type, torch.bfloat16, enabled=spec.precision == "bf16"):
             evaluation = stream.evaluate(method.predict, index + 1, batch=terms.micro_batch or 256)
         evaluated = time.perf_counter()
+        losses = tuple(method.mean_loss(task, spec.precision) for task in followed[: index + 1]) if followed else None
         predictions[f"task_{index + 1:03d}"] = evaluation.predictions
         tensors = save_tensors({name: value.detach().cpu().contiguous() for name, value in method.state().items()})
         done = TaskRecord(
@@ -200,13 +204,14 @@ def _learn_remaining(record: RunRecord, store: Store, method: Method, stream: St
             evaluate_seconds=evaluated - learned,
             peak_memory_bytes=environment.peak_memory_bytes(terms.device),
             micro_batch=terms.micro_batch,
+            kept_losses=losses,
             first_task_of=shared.trained_by if shared and shared.trained_by != spec.run_id() else None,
         )
         record = record.model_copy(update={"tasks": (*record.tasks, done)})
         run_files.save(record, store, tensors, predictions)
         seen, right = sum(stream.test_sizes[: len(done.correct)]), sum(done.correct)
         accuracy = right / seen
-        cost = f"{evaluated - start:.1f} s, {len(tensors) / 1e6:.1f} MB kept"
+        cost = f"{time.perf_counter() - start:.1f} s, {len(tensors) / 1e6:.1f} MB kept"
         say(f"task {index + 1}/{stream.num_tasks}: {right} of {seen} test images right ({accuracy:.1%}), {cost}")
     return _finish(record, store, method, stream, say)
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from runs import QUICK, execute, run_until, spec_of
 
-from cl_bench import registry
+from cl_bench import registry, run_files, runner
 from cl_bench.errors import InputError, RunFailed
 from cl_bench.record import RunRecord
 from cl_bench.store import Store, read_record, write_spec
@@ -149,3 +149,27 @@ def test_validation_never_reads_the_test_side(toy_request, tmp_path, monkeypatch
 def test_bf16_runs_the_same_path(toy_request, tmp_path):
     record = execute(spec_of(toy_request, "nsp2", set={**QUICK, "precision": "bf16"}), tmp_path)
     assert record.status == "done" and isinstance(record, RunRecord)
+
+
+def test_losses_of_the_first_two_tasks_are_followed_where_asked_for_and_change_nothing_else(toy_request, tmp_path, whole_run):
+    spec, plain, _ = whole_run
+    asked = spec_of(toy_request, losses=True)
+    record = execute(asked, tmp_path)
+    assert asked.run_id() == spec.run_id() and record.correct == plain.correct
+    assert [task.checkpoint_sha256 for task in record.tasks] == [task.checkpoint_sha256 for task in plain.tasks]
+    assert plain.tasks[-1].kept_losses is None and [len(task.kept_losses) for task in record.tasks] == [1, 2, 2, 2]
+    method, stream = after_the_last_task(record, tmp_path)
+    for index in (0, 1):
+        task = stream.task(index)
+        images, labels = next(task.plain(batch=100))
+        scores = method.predict(images).detach().double().numpy()[:, list(range(2 * index, 2 * index + 2))] / 4.0  # the tests' temperature
+        right = np.exp(scores)[np.arange(len(labels)), labels.numpy() - 2 * index] / np.exp(scores).sum(1)
+        assert record.tasks[-1].kept_losses[index] == pytest.approx(-np.log(right).mean(), rel=1e-4)
+
+
+def after_the_last_task(record, root):
+    source = runner.open_source(record.spec)
+    stream = runner.build_stream(record.spec, source, torch.device("cpu"))
+    method = runner.build_method(record.spec, source, torch.device("cpu"), stream.num_tasks)
+    run_files.restore(record, Store(root).folder(record.spec), method, stream, lambda line: None)
+    return method, stream
