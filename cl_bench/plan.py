@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from cl_bench import backbone as backbones
 from cl_bench import registry
+from cl_bench.command import single_run
 from cl_bench.config import BackboneSpec, Strict, Transform, build_config, canonical_json, unknown
 from cl_bench.errors import InputError
 from cl_bench.experiment import parts
@@ -12,7 +13,7 @@ from cl_bench.method import Method
 from cl_bench.order import cut, resolve
 from cl_bench.presets import settings_for
 from cl_bench.record import RunSpec
-from cl_bench.request import AS_PUBLISHED, Request, format_option, parse_methods, parse_seeds, parse_splits, without_synonyms
+from cl_bench.request import AS_PUBLISHED, SYNONYMS, Request, format_option, parse_methods, parse_seeds, parse_splits, without_synonyms
 from cl_bench.source import Source
 from cl_bench.stream import StreamInfo, require_image_per_class
 
@@ -74,6 +75,7 @@ def _specs(request: Request) -> list[RunSpec]:
             published = {key: setting.value for key, setting in published.items()}
             chosen = without_synonyms(chosen)
             behaviour = kind.AS_PUBLISHED if _as_published(chosen, request, plugin) else {}
+            asked = {AS_PUBLISHED: True} if behaviour else {}
             usual = [source.TRANSFORM, kind.TRANSFORM, _transform_of(published)]
             transform = build_config(Transform, [*usual, _transform_of(behaviour), shared, _transform_of(chosen)], "the run")
             backbone = _backbone(request, source, published.get("backbone"), transform, named)
@@ -109,6 +111,7 @@ def _specs(request: Request) -> list[RunSpec]:
                 display=kind.display,
                 smoke=source.smoke,
                 losses=request.losses and not kind.joint,
+                command=single_run(request, plugin.name, {**asked, **chosen}, splits, seed, _meaning_something(request.set, kind)),
                 as_published=tuple(f"{key}={format_option(value)}" for key, value in behaviour.items()),
             )
             kind(config, trunk, StreamInfo(spec.init_seed, splits, source.TEMPLATES))  # a method refuses backbones and options that do not fit here
@@ -159,6 +162,11 @@ def _sort_settings(request: Request, kinds: list[type[Method]]) -> tuple[dict, d
 
 def _known(settings: dict, kind: type[Method]) -> dict:
     return {key: value for key, value in settings.items() if key in kind.Config.model_fields}
+
+
+def _meaning_something(settings: dict, kind: type[Method]) -> dict:
+    known = {*kind.Config.model_fields, *Transform.model_fields, *RUN_SETTINGS}
+    return {key: value for key, value in settings.items() if SYNONYMS.get(key, key) in known}
 
 
 def differences(config: Strict, baseline: Strict) -> list[str]:

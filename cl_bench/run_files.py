@@ -19,13 +19,13 @@ from cl_bench.stream import Stream
 Say = Callable[[str], None]
 
 
-def save(record: RunRecord, store: Store, tensors: bytes, predictions: dict[str, np.ndarray]) -> None:
-    """Checkpoint and predictions first, then the record that vouches for them, then the older checkpoint goes."""
+def save(record: RunRecord, store: Store, tensors: bytes, predictions: dict[str, np.ndarray], truth: np.ndarray) -> None:
+    """Checkpoint and predictions (with the true classes beside them) first, then the record that vouches for them, then the older checkpoint goes."""
     folder = store.folder(record.spec)
     try:
         write_atomically(checkpoint_path(folder, len(record.tasks)), tensors)
         buffer = io.BytesIO()
-        np.savez_compressed(buffer, **predictions)
+        np.savez_compressed(buffer, truth=truth, **predictions)
         write_atomically(folder / "predictions.npz", buffer.getvalue())
         store.save(record)
     except OSError as error:
@@ -54,7 +54,7 @@ def restore(record: RunRecord, folder: Path, method: Method, stream: Stream, say
         method.grow(stream.info(index))
     method.load_state(load_tensors(checkpoint_path(folder, len(record.tasks)).read_bytes()))
     with np.load(folder / "predictions.npz") as arrays:
-        return {name: arrays[name] for name in sorted(arrays)[: len(record.tasks)]}
+        return {name: arrays[name] for name in (f"task_{t + 1:03d}" for t in range(len(record.tasks)))}
 
 
 def existing(spec: RunSpec, store: Store, say: Say) -> RunRecord | None:

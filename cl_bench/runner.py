@@ -208,7 +208,7 @@ def _learn_remaining(record: RunRecord, store: Store, method: Method, stream: St
             first_task_of=shared.trained_by if shared and shared.trained_by != spec.run_id() else None,
         )
         record = record.model_copy(update={"tasks": (*record.tasks, done)})
-        run_files.save(record, store, tensors, predictions)
+        run_files.save(record, store, tensors, predictions, stream.truth)
         seen, right = sum(stream.test_sizes[: len(done.correct)]), sum(done.correct)
         accuracy = right / seen
         cost = f"{time.perf_counter() - start:.1f} s, {len(tensors) / 1e6:.1f} MB kept"

@@ -138,6 +138,11 @@ class Stream:
         """Test images of each evaluated task."""
         return tuple(int(np.isin(self._test.labels, classes).sum()) for classes in self.task_classes)
 
+    @property
+    def truth(self) -> np.ndarray:
+        """The class of every test image, (N_test,), in the order of `Evaluation.predictions`."""
+        return self._test.labels.astype(np.int32)
+
     def info(self, index: int) -> TaskInfo:
         """What task `index` (0-based) is, without its images."""
         return self._infos[index]

@@ -33,6 +33,7 @@ def test_a_record_says_what_happened(whole_run):
         last = predictions["task_004"]
         assert int((last == truth).sum()) == sum(record.tasks[-1].correct)
         assert (predictions["task_001"] == -1).sum() == 24
+        np.testing.assert_array_equal(predictions["truth"], truth)
 
 
 def test_repeating_a_finished_run_trains_nothing(whole_run):
