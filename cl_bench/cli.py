@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from cl_bench import options as opt
-from cl_bench.cli_app import app, exit_with, write_report
+from cl_bench.cli_app import app, exit_with, show
 from cl_bench.errors import Busy, CannotWrite, InputError, OutOfMemory, RunFailed, Stopped
 
 STOPPED = 130  # what shells report for a command stopped with Ctrl-C; some versions of typer return it, others raise
@@ -57,7 +57,10 @@ def run(
         typer.echo("nothing to train: every run of this command is finished", err=True)
     records = [outcome.record for outcome in outcomes if outcome.record]
     if records:
-        write_report(records, out, accuracy, forgetting)
+        from cl_bench.report import write
+        from cl_bench.report.select import Conventions
+
+        show(write.of_records(records, Store(results), out, Conventions(accuracy, forgetting)))
     _name_failures(outcomes)
 
 
@@ -193,7 +196,7 @@ def check(request, device: opt.Device = "auto", results: opt.Results = Path("res
     typer.echo("\n".join(inspect.plan_lines(plan, Store(results), places.devices(device))))
 
 
-from cl_bench import cli_results  # noqa: E402, F401 - registers its commands, after those above in the help
+from cl_bench import cli_exchange, cli_results  # noqa: E402, F401 - register their commands, after those above in the help
 
 
 def main(arguments: list[str] | None = None) -> None:

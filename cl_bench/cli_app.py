@@ -13,14 +13,12 @@ app = typer.Typer(
 )
 
 
-def write_report(records, out, accuracy, forgetting) -> None:
-    """Print the tables and say where they and the plots are."""
-    from cl_bench.report.select import Conventions
-    from cl_bench.report.write import write
-
-    text, paths = write(records, out, Conventions(accuracy, forgetting))
-    typer.echo(text)
-    typer.echo("written: " + ", ".join(map(str, paths)))
+def show(report) -> None:
+    """Print a report's tables, what is missing, and where everything was written."""
+    typer.echo(report.text)
+    for warning in report.warnings:
+        typer.echo(f"warning: {warning}", err=True)
+    typer.echo("written: " + ", ".join(map(str, report.paths)))
 
 
 def exit_with(message: str, code: int) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from cl_bench import options as opt
-from cl_bench.cli_app import app, write_report
+from cl_bench.cli_app import app, show
 from cl_bench.errors import InputError
 
 Optional = typer.Option
@@ -74,24 +74,24 @@ def clean(
 
 @app.command()
 def report(
+    layout: Annotated[Path | None, typer.Argument(help="TOML file of tables and figures, such as reports/nsp2-paper.toml")] = None,
     results: opt.Results = Path("results"),
     out: opt.Out = Path("reports"),
-    accuracy: opt.Accuracy = "task_mean",
-    forgetting: opt.Forgetting = "chaudhry",
+    accuracy: Annotated[opt.AccuracyName | None, Optional(help="definition of average accuracy (default: the file's, or task_mean)")] = None,
+    forgetting: Annotated[opt.ForgettingName | None, Optional(help="definition of forgetting (default: the file's, or chaudhry)")] = None,
 ) -> None:
-    """Write tables and plots of every run in the results folder."""
-    from cl_bench.record import RunRecord
+    """Write the tables and figures that a file asks for or, without one, those of every benchmark in the results folder."""
+    from cl_bench.report import write
+    from cl_bench.report.select import Conventions
     from cl_bench.store import Store
 
-    if not results.is_dir():
-        raise InputError(f"there is no results folder {results}; `cl-bench run` makes one, --results names another")
-    records = []
-    for found in Store(results).records():
-        if isinstance(found, RunRecord):
-            records.append(found)
-        else:
-            typer.echo(f"warning: left out: {found[1]}", err=True)
-    write_report(records, out, accuracy, forgetting)
+    store = Store(results)
+    if layout is not None:
+        return show(write.of_layout(layout, store, out, accuracy, forgetting))
+    records, warnings = write.read_records(store)
+    for warning in warnings:
+        typer.echo(f"warning: {warning}", err=True)
+    show(write.of_records(records, store, out, Conventions(accuracy or "task_mean", forgetting or "chaudhry")))
 
 
 @app.command()

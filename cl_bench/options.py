@@ -47,8 +47,10 @@ Share = Annotated[bool, Option("--share/--no-share", help="train a first task on
 Jobs = Annotated[int | None, Option(min=1, help="runs at a time (default: one per core or GPU)")]
 Results = Annotated[Path, Option(help="folder of run records")]
 Out = Annotated[Path, Option(help="folder for tables and plots")]
-Accuracy = Annotated[Literal["task_mean", "sample"], Option(help="definition of average accuracy")]
-Forgetting = Annotated[Literal["chaudhry", "max_including_last", "diagonal"], Option(help="definition of forgetting")]
+AccuracyName = Literal["task_mean", "sample"]
+ForgettingName = Literal["chaudhry", "max_including_last", "diagonal"]
+Accuracy = Annotated[AccuracyName, Option(help="definition of average accuracy")]
+Forgetting = Annotated[ForgettingName, Option(help="definition of forgetting")]
 
 REQUEST = {
     "methods": Methods, "benchmarks": Benchmarks, "dataset": Dataset, "splits": Splits, "seeds": Seeds, "order": Order,

@@ -81,13 +81,20 @@ class RunSpec(Strict):
             "weights": self.weights_sha256, "image_size": self.backbone.image_size, "limit": self.limit, "validation": self.validation,
         })[:16]  # fmt: skip
 
+    def benchmark_argument(self) -> str:
+        """The name of a folder of images after a colon, "" for other data sets."""
+        return f":{Path(self.dataset_argument).name}" if self.dataset_argument else ""
+
+    def benchmark_key(self) -> str:
+        """Data set and number of tasks, such as "glyphs/10"."""
+        return f"{self.dataset}{self.benchmark_argument()}/{self.num_tasks}"
+
     def benchmark_name(self) -> str:
         """Such as "glyphs/10", with every deviation from the full protocol spelled out."""
-        argument = f":{Path(self.dataset_argument).name}" if self.dataset_argument else ""
         marks = [f"trial: at most {self.limit} training images"] if self.limit else []
         marks += [f"validation: {self.validation:.0%} of the training images held out and evaluated on, not the test set"] if self.validation else []
         marks += ["smoke benchmark"] if self.smoke else []
-        return f"{self.dataset}{argument}/{self.num_tasks}" + (f" ({'; '.join(marks)})" if marks else "")
+        return self.benchmark_key() + (f" ({'; '.join(marks)})" if marks else "")
 
 
 class TaskRecord(Strict):

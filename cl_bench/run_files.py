@@ -71,7 +71,14 @@ def existing(spec: RunSpec, store: Store, say: Say) -> RunRecord | None:
         return None
 
 
+def is_compact(record: RunRecord, folder: Path) -> bool:
+    """Whether a finished run was kept without its checkpoint, for reports alone."""
+    return record.status == "done" and not any(folder.glob("checkpoint-*.safetensors"))
+
+
 def _verify_files(record: RunRecord, folder: Path) -> None:
+    if is_compact(record, folder):
+        return
     try:
         tensors = checkpoint_path(folder, len(record.tasks)).read_bytes()
         with np.load(folder / "predictions.npz") as arrays:

@@ -234,6 +234,8 @@ def recertify(spec: RunSpec, store: Store, device: str, threads: int, say: Say) 
         record = run_files.existing(spec, store, say)
         if record is None or record.status != "done":
             raise InputError(f"the run {spec.run_id()} is not finished; `cl-bench run` with its options continues it")
+        if run_files.is_compact(record, store.folder(spec)):
+            raise InputError(f"the run {spec.run_id()} was kept without its checkpoint, which a certificate needs; run it again in another folder")
         torch.set_num_threads(threads)
         source = open_source(spec)
         stream = build_stream(spec, source, torch.device(device))

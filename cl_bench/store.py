@@ -73,10 +73,10 @@ class Store:
         path = self.folder(spec) / "record.json"
         return read_record(path) if path.exists() else None
 
-    def save(self, record: RunRecord) -> None:
-        """Write the record atomically, sealed with the digest of its content."""
+    def save(self, record: RunRecord, compact: bool = False) -> None:
+        """Write the record atomically, sealed with the digest of its content; `compact` leaves out line breaks."""
         content = record.model_dump(mode="json")
-        text = json.dumps({"digest": digest(content), "run_id": record.spec.run_id(), "record": content}, indent=1)
+        text = json.dumps({"digest": digest(content), "run_id": record.spec.run_id(), "record": content}, indent=None if compact else 1)
         write_atomically(self.folder(record.spec) / "record.json", text.encode())
 
     def find(self, run: str) -> RunSpec:

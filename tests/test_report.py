@@ -5,37 +5,13 @@ import shutil
 import subprocess
 
 import pytest
+from made import record
 
-from cl_bench.config import BackboneSpec, Transform
 from cl_bench.errors import InputError
-from cl_bench.record import Certificate, RunRecord, RunSpec, TaskRecord
-from cl_bench.report import plots, tables
+from cl_bench.record import Certificate
+from cl_bench.report import charts, tables, write
 from cl_bench.report.select import Conventions, group
-from cl_bench.report.write import write
-
-TASKS = ((0, 1), (2, 3), (4, 5))
-TOY_VIT = BackboneSpec(name="toy_vit", image_size=16, mean=(0, 0, 0), std=(1, 1, 1))
-
-
-def record(label, correct, seed=2024, status="done", joint=False, **changes) -> RunRecord:
-    options = {"eta": 0.97, "batch": 8, **changes.pop("options", {})}
-    name = label.partition("[")[0]
-    settings = {
-        "method": name, "method_version": 1, "options": options, "dataset": "toy", "manifest_digest": "m", "task_classes": TASKS, "joint": joint,
-        "order_seed": seed, "init_seed": seed, "data_seed": seed, "backbone": TOY_VIT,
-        "weights_sha256": "w", "transform": Transform(), "label": label, "display": {"vpt-nsp2": "VPT-NSP²"}.get(name, name),
-    }  # fmt: skip
-    spec = RunSpec(**{**settings, **changes})
-    rows = [
-        TaskRecord(
-            classes=classes, correct=tuple(row), correct_within_task=tuple(row), training_images=10, images_seen=10, pass_losses=(1.0,),
-            trainable_parameters=1, stored_values=1, diagnostics={}, checkpoint_sha256="", predictions_sha256="", learn_seconds=1.0,
-            evaluate_seconds=1.0, peak_memory_bytes=1,
-        )
-        for classes, row in zip(TASKS, correct, strict=False)
-    ]  # fmt: skip
-    return RunRecord(spec=spec, status=status, test_sizes=(100, 100, 100), tasks=tuple(rows), threads=1, environments=({},))
-
+from cl_bench.store import Store
 
 SEQ = [[80], [60, 70], [50, 60, 70]]  # final 60, forgetting (30 + 10) / 2 = 20
 NSP2 = [[80], [80, 60], [75, 75, 60]]  # final 70, chaudhry forgetting (5 - 15) / 2 = -5, diagonal -5, including last 2.5
@@ -55,7 +31,7 @@ def test_the_markdown_table_prints_mean_and_sample_deviation_with_best_bold_and_
         record("vpt-joint", [[90, 90, 93]], joint=True),
     ]
     [benchmark] = group(records)
-    text = tables.markdown(benchmark, Conventions())
+    text = tables.markdown(tables.of_benchmark(benchmark, Conventions()))
     assert cells(text, "vpt-seq") == ["<u>60.00</u>", "<u>20.00</u>", "<u>68.33</u>", "<u>-20.00</u>", "1"]
     # accuracies 70 and 72: mean 71, sample deviation sqrt(2)
     assert cells(text, "VPT-NSP²") == ["**71.00 ± 1.41**", "**-5.00 ± 0.00**", "**73.67 ± 0.47**", "**5.00 ± 0.00**", "2"]
@@ -66,7 +42,7 @@ def test_the_markdown_table_prints_mean_and_sample_deviation_with_best_bold_and_
 @pytest.mark.parametrize(("convention", "expected"), [("chaudhry", "-5.00"), ("diagonal", "-5.00"), ("max_including_last", "2.50")])
 def test_the_forgetting_convention_is_printed_and_named(convention, expected):
     [benchmark] = group([record("vpt-nsp2", NSP2)])
-    text = tables.markdown(benchmark, Conventions(forgetting=convention))
+    text = tables.markdown(tables.of_benchmark(benchmark, Conventions(forgetting=convention)))
     assert cells(text, "VPT-NSP²")[1] == expected
     assert {"chaudhry": "any earlier task", "diagonal": "right after learning it", "max_including_last": "never negative"}[convention] in text
 
@@ -74,7 +50,7 @@ def test_the_forgetting_convention_is_printed_and_named(convention, expected):
 def test_unfinished_and_failed_runs_are_named_not_averaged_and_not_dropped():
     records = [record("vpt-seq", SEQ), record("vpt-seq", SEQ[:2], 2025, "running"), record("vpt-pgp", SEQ[:1], status="failed", options={"eta": 1.0})]
     [benchmark] = group(records)
-    text = tables.markdown(benchmark, Conventions())
+    text = tables.markdown(tables.of_benchmark(benchmark, Conventions()))
     assert cells(text, "vpt-seq")[0] == "60.00" and cells(text, "vpt-seq")[-1] == "1"
     assert cells(text, "vpt-pgp") == ["–"] * 4 + ["0"]
     assert "vpt-seq, seed 2025: not finished (2 tasks done), not in the table." in text and "vpt-pgp, seed 2024: failed" in text
@@ -108,12 +84,14 @@ def test_options_that_all_rows_share_are_named_once():
     records = [record("vpt-seq[passes=3]", SEQ), record("vpt-nsp2[passes=3,eta=1]", NSP2, options={"eta": 1.0})]
     [benchmark] = group(records)
     assert [row.title for row in benchmark.rows] == ["vpt-seq", "VPT-NSP² [eta=1]"]
-    assert "All rows: passes=3." in tables.markdown(benchmark, Conventions())
+    assert "All rows: passes=3." in tables.markdown(tables.of_benchmark(benchmark, Conventions()))
 
 
 def test_a_smoke_benchmark_says_so_everywhere():
     [benchmark] = group([record("vpt-seq", SEQ, smoke=True)])
-    assert "smoke benchmark" in tables.markdown(benchmark, Conventions()) and "smoke benchmark" in tables.latex([benchmark], Conventions())
+    assert "smoke benchmark" in tables.markdown(tables.of_benchmark(benchmark, Conventions())) and "smoke benchmark" in tables.latex(
+        [tables.of_benchmark(benchmark, Conventions())]
+    )
 
 
 def test_latex_special_characters_are_escaped():
@@ -124,8 +102,8 @@ def test_latex_special_characters_are_escaped():
 
 def test_the_latex_document_is_complete_and_holds_the_numbers():
     records = [record("vpt-seq[head_init=fresh]", SEQ), record("vpt-nsp2", NSP2), record("vpt-joint", [[90, 90, 93]], joint=True)]
-    text = tables.latex(group(records), Conventions())
-    assert text.count("\\begin{") == text.count("\\end{") == 3 and r"\toprule" in text and r"\midrule" in text and r"\bottomrule" in text
+    text = tables.latex([tables.of_benchmark(found, Conventions()) for found in group(records)])
+    assert text.count("\\begin{") == text.count("\\end{") == 4 and r"\toprule" in text and r"\midrule" in text and r"\bottomrule" in text
     assert r"VPT-NSP\textsuperscript{2} & \textbf{70.00}" in text and r"head\_init=fresh" in text
     columns = {line.count("&") for line in text.splitlines() if line.endswith(r"\\")}
     assert columns == {5}
@@ -141,7 +119,7 @@ def has_latex() -> bool:
 @pytest.mark.skipif(not has_latex(), reason="no LaTeX with booktabs here")
 def test_the_latex_document_compiles_as_it_is(tmp_path):
     records = [record("vpt-seq[head_init=fresh]", SEQ, limit=50), record("vpt-nsp2", NSP2, limit=50)]
-    (tmp_path / "table.tex").write_text(tables.latex(group(records), Conventions()))
+    (tmp_path / "table.tex").write_text(tables.latex([tables.of_benchmark(found, Conventions()) for found in group(records)]))
     done = subprocess.run(["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "table.tex"], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-2000:]
     assert not re.search("Missing character|Overfull", done.stdout)
@@ -152,10 +130,12 @@ def test_figures_are_written_as_png_and_pdf_with_text_as_text(tmp_path):
         record("vpt-nsp2[eta=1]", NSP2_B, options={"eta": 1.0}),
         record("vpt-joint", [[90, 90, 93]], joint=True),
     ]
-    _, paths = write(records, tmp_path, Conventions())
-    assert {path.name for path in paths} == {"table.md", "table.tex", "accuracy.png", "accuracy.pdf", "tradeoff.png", "tradeoff.pdf"}
+    *paths, page = write.of_records(records, Store(tmp_path / "results"), tmp_path, Conventions()).paths
+    assert page == tmp_path / "report.html"
+    figures = {f"{name}{suffix}" for name in ("accuracy", "tradeoff", "cost") for suffix in (".png", ".pdf", ".csv")}
+    assert {path.name for path in paths} == {"table.md", "table.tex", *figures}
     for path in paths:
-        assert path.stat().st_size > 500 and path.parent == tmp_path / "toy-3-toy_vit-16px"
+        assert path.stat().st_size > 100 and path.parent == tmp_path / "toy-3-toy_vit-16px"
     assert (tmp_path / "toy-3-toy_vit-16px" / "accuracy.png").read_bytes()[:4] == b"\x89PNG"
     assert b"/Type3" not in (tmp_path / "toy-3-toy_vit-16px" / "accuracy.pdf").read_bytes()
     assert {path.name for path in (tmp_path / "toy-3-toy_vit-16px").iterdir()} == {path.name for path in paths}
@@ -165,16 +145,16 @@ def test_the_trade_off_has_a_point_per_eta_and_joins_rows_that_differ_in_nothing
     records = [record(f"vpt-nsp2[eta={eta}]", NSP2, options={"eta": eta}) for eta in (1.0, 0.9, 0.95)]
     records += [record("vpt-nsp2[eta=0.9,batch=4]", NSP2, options={"eta": 0.9, "batch": 4}), record("vpt-joint", [[90, 90, 93]], joint=True)]
     [benchmark] = group(records)
-    [rows] = plots._eta_series(benchmark).values()
+    rows = charts.sweep_rows(benchmark.rows[0], benchmark, "eta")
     assert [row.finished[0].spec.options["eta"] for row in rows] == [0.9, 0.95, 1.0]
 
 
 def test_nothing_to_report_is_an_error_that_says_what_to_do(tmp_path):
     with pytest.raises(InputError, match="no runs to report"):
-        write([], tmp_path, Conventions())
+        write.of_records([], Store(tmp_path), tmp_path, Conventions())
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="cannot write the report"):
-        write([record("vpt-seq", SEQ)], tmp_path / "file", Conventions())
+        write.of_records([record("vpt-seq", SEQ)], Store(tmp_path), tmp_path / "file", Conventions())
 
 
 def certificate(changed):
@@ -191,7 +171,7 @@ def test_rows_whose_predictions_depend_on_the_batch_carry_a_dagger_with_its_figu
     ]
     honest = record("l2p", SEQ).model_copy(update={"certificate": certificate(0)})
     [benchmark] = group([honest, *leaky, record("vpt-seq", SEQ)])
-    text, latex = tables.markdown(benchmark, Conventions()), tables.latex([benchmark], Conventions())
+    text, latex = tables.markdown(tables.of_benchmark(benchmark, Conventions())), tables.latex([tables.of_benchmark(benchmark, Conventions())])
     assert [row.title for row in benchmark.rows] == ["l2p", "l2p [as published] †", "vpt-seq"]
     assert "- l2p [as published]: batchwise_eval=on.\n" in text
     # sums over the two seeds: 200 images; right 100, 160 and 80 of them
@@ -203,4 +183,4 @@ def test_rows_whose_predictions_depend_on_the_batch_carry_a_dagger_with_its_figu
 
 def test_records_without_certificates_still_make_a_table():
     [benchmark] = group([record("vpt-seq", SEQ)])
-    assert "†" not in tables.markdown(benchmark, Conventions())
+    assert "†" not in tables.markdown(tables.of_benchmark(benchmark, Conventions()))

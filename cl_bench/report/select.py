@@ -4,11 +4,12 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from cl_bench import metrics
 from cl_bench.config import canonical_json
-from cl_bench.record import Certificate, RunRecord
+from cl_bench.errors import InputError
+from cl_bench.imported import ImportedRecord
+from cl_bench.record import Certificate, RunRecord, RunSpec
 
 
 @dataclass(frozen=True)
@@ -26,8 +27,18 @@ class Row:
     label: str
     display: str
     joint: bool
-    records: list[RunRecord] = field(default_factory=list)
+    records: list[RunRecord | ImportedRecord] = field(default_factory=list)
     shared_options: frozenset[str] = frozenset()  # those that all rows have in common and the benchmark names once
+
+    @property
+    def imported(self) -> bool:
+        """Whether its numbers come from elsewhere."""
+        return isinstance(self.records[0], ImportedRecord)
+
+    @property
+    def spec(self) -> RunSpec:
+        """The specification of its first record; those of the others differ in seeds and class order."""
+        return self.records[0].spec
 
     @property
     def options(self) -> list[str]:
@@ -39,6 +50,8 @@ class Row:
         """The method's name in tables, with the options that set it apart from the other rows."""
         own = [option.replace("_", " ") if option == "as_published" else option for option in self.options if option not in self.shared_options]
         name = f"{self.display} [{', '.join(own)}]" if own else self.display
+        if self.imported:
+            return f"{self.display} ‡"
         return f"{name} †" if any(not certificate.inductive for certificate in self.certificates) else name
 
     @property
@@ -52,12 +65,21 @@ class Row:
         return [record for record in self.records if record.status == "done"]
 
     @property
+    def ran(self) -> list[RunRecord]:
+        """The finished records of runs; those imported from elsewhere are not among them."""
+        return [record for record in self.finished if isinstance(record, RunRecord)]
+
+    @property
     def seeds(self) -> list[str]:
         """Seeds of the finished records."""
         return [record.spec.seed_name() for record in self.finished]
 
     def values(self, metric: str, conventions: Conventions) -> list[float]:
         """The metric of every finished record, as fractions; empty where the metric does not exist."""
+        if conventions.accuracy == "sample" and any(isinstance(record, ImportedRecord) and not record.counted for record in self.finished):
+            raise InputError(
+                f"{self.display} was imported without test sizes: its accuracy over samples is not known; report with --accuracy task_mean"
+            )
         found = [MEASURES[metric](record, conventions) for record in self.finished]
         return [value for value in found if value is not None]
 
@@ -81,13 +103,21 @@ class Benchmark:
     shared_options: list[str]
 
     @property
+    def spec(self) -> RunSpec | None:
+        """A specification of one of its runs; None where everything is imported."""
+        return next((row.spec for row in self.rows if not row.imported), None)
+
+    @property
     def finished_rows(self) -> list[Row]:
         """The rows with at least one finished record."""
         return [row for row in self.rows if row.finished]
 
 
-def group(records: Iterable[RunRecord]) -> list[Benchmark]:
-    """Benchmarks in order of first appearance, each with its rows in order of first appearance, upper bounds last."""
+def group(records: Iterable[RunRecord], imported: Iterable[ImportedRecord] = ()) -> list[Benchmark]:
+    """Benchmarks in order of first appearance, each with its rows in order of first appearance, upper bounds last, imported matrices after them.
+
+    An imported matrix stands with every benchmark of its name that was run on all images, or alone.
+    """
     families: dict[str, dict[str, list[RunRecord]]] = defaultdict(lambda: defaultdict(list))
     for record in records:
         families[record.spec.benchmark_id()][record.spec.family_id()].append(record)
@@ -105,15 +135,39 @@ def group(records: Iterable[RunRecord]) -> list[Benchmark]:
         for row in found:
             row.shared_options = frozenset(shared)
         spec = found[0].records[0].spec
-        argument = Path(spec.dataset_argument).name if spec.dataset_argument else ""
-        parts = (spec.dataset, argument, str(spec.num_tasks), spec.backbone.name, "" if spec.smoke else f"{spec.backbone.image_size}px")
+        parts = (
+            spec.dataset,
+            spec.benchmark_argument()[1:],
+            str(spec.num_tasks),
+            spec.backbone.name,
+            "" if spec.smoke else f"{spec.backbone.image_size}px",
+        )
         slug = "-".join(re.sub(r"[^A-Za-z0-9_.]+", "-", part) for part in parts if part)
         slug += f"-trial-{spec.limit}" if spec.limit else ""
         slug += "-validation" if spec.validation else ""
         slug = slug if slug not in slugs else f"{slug}-{benchmark_id[:6]}"
         slugs.add(slug)
         benchmarks.append(Benchmark(spec.benchmark_name(), slug, f"{spec.backbone.name}, {spec.backbone.image_size} px", found, shared))
+    _add_imported(benchmarks, imported)
     return benchmarks
+
+
+def _add_imported(benchmarks: list[Benchmark], imported: Iterable[ImportedRecord]) -> None:
+    rows: dict[tuple[str, str], Row] = {}
+    for record in imported:
+        spec = record.spec
+        rows.setdefault((spec.benchmark, spec.display), Row(spec.label, spec.display, False, [])).records.append(record)
+    for (name, _), row in rows.items():
+        places = [b for b in benchmarks if b.spec is None and b.name == name or b.spec and _whole(b.spec) and b.spec.benchmark_key() == name]
+        if not places:
+            places = [Benchmark(name, re.sub(r"[^A-Za-z0-9_.]+", "-", name) + "-imported", "not run here", [], [])]
+            benchmarks += places
+        for place in places:
+            place.rows.append(row)
+
+
+def _whole(spec: RunSpec) -> bool:
+    return spec.limit is None and spec.validation is None
 
 
 def _tell_apart(rows: list[Row]) -> None:
@@ -124,16 +178,15 @@ def _tell_apart(rows: list[Row]) -> None:
     for twins in by_label.values():
         if len(twins) < 2:
             continue
-        settings = [_settings(row) for row in twins]
+        settings = [settings_of(row.spec) for row in twins]
         differing = [key for key in settings[0] if len({canonical_json(found.get(key)) for found in settings}) > 1]
         for row, found in zip(twins, settings, strict=True):
             marks = ",".join(f"{key}={found.get(key)}" for key in differing)
             row.label = f"{row.label.rstrip(']')},{marks}]" if "[" in row.label else f"{row.label}[{marks}]"
 
 
-def _settings(row: Row) -> dict:
-    """The method's options, the transform, backbone, precision and versions of a row, flat."""
-    spec = row.records[0].spec
+def settings_of(spec: RunSpec) -> dict:
+    """A run's options, transform, backbone, precision and versions, flat."""
     backbone = {"backbone": spec.backbone.name, "mean": spec.backbone.mean, "std": spec.backbone.std}
     versions = {"order": spec.order, "precision": spec.precision, "version": spec.method_version, "core_version": spec.core_version}
     return {**spec.options, **spec.transform.model_dump(), **backbone, **versions}

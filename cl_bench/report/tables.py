@@ -1,138 +1,133 @@
-"""The accuracy/forgetting table as Markdown and as a LaTeX document."""
+"""Tables as Markdown and as LaTeX, and the table of everything that was run on one benchmark."""
 
-from cl_bench import metrics
-from cl_bench.report.select import Benchmark, Conventions, Row
+import re
+from collections.abc import Sequence
 
-COLUMNS = {"accuracy": ("Acc.", True), "forgetting": ("Forgetting", False), "incremental": ("Avg. inc. acc.", True), "transfer": ("BWT", True)}
-
-
-def markdown(benchmark: Benchmark, conventions: Conventions) -> str:
-    """One Markdown table with title and footnotes; best value of a column bold, second underlined, upper bounds left out of that."""
-    head = ["Method", *(f"{title} {'↑' if high else '↓'}" for title, high in COLUMNS.values()), "n"]
-    lines = [
-        f"**{benchmark.name}** — backbone {benchmark.backbone}; percent",
-        "",
-        "| " + " | ".join(head) + " |",
-        "|:--" + "|--:" * (len(head) - 1) + "|",
-    ]
-    marks = _marks(benchmark, conventions)
-    style = {"best": "**{}**", "second": "<u>{}</u>", "": "{}"}
-    for i, row in enumerate(benchmark.rows):
-        cells = [style[marks.get((i, metric), "")].format(cell(row, metric, conventions)) for metric in COLUMNS]
-        lines.append("| " + " | ".join([row.title.replace("|", "\\|"), *cells, str(len(row.finished))]) + " |")
-    return "\n".join([*lines, "", *footnotes(benchmark, conventions)]) + "\n"
+from cl_bench.report import notes
+from cl_bench.report.select import Benchmark, Conventions
+from cl_bench.report.table import COLUMNS, Cell, Line, Table, cell, heading, rank
 
 
-def cell(row: Row, metric: str, conventions: Conventions) -> str:
-    """Mean ± sample standard deviation in percent, "–" where there is no value."""
-    values = row.values(metric, conventions)
-    if not values:
-        return "–"
-    mean, spread = metrics.mean_and_spread(values)
-    return f"{100 * mean:.2f}" + (f" ± {100 * spread:.2f}" if spread is not None else "")
-
-
-def footnotes(benchmark: Benchmark, conventions: Conventions) -> list[str]:
-    """What the numbers mean and what is missing, a line each."""
-    seeds = sorted({seed for row in benchmark.rows for seed in row.seeds})
-    notes = [
-        f"Acc.: {metrics.ACCURACY_CONVENTIONS[conventions.accuracy]}, after the last task.",
-        f"Forgetting: {metrics.FORGETTING_CONVENTIONS[conventions.forgetting]}.",
-        "Mean ± sample standard deviation (n - 1) over n seeds" + (f" ({', '.join(seeds)})." if seeds else "."),
-    ]
+def of_benchmark(benchmark: Benchmark, conventions: Conventions) -> Table:
+    """All rows of a benchmark with all metrics and the number of seeds."""
+    lines = [Line(row.title, [cell(row, metric, conventions) for metric in COLUMNS], bound=row.joint) for row in benchmark.rows]
+    for before, line in zip(lines, lines[1:], strict=False):
+        line.rule = line.bound and not before.bound
+    rank(lines)
+    found = notes.of_table([benchmark.rows], conventions, list(COLUMNS))
     if benchmark.shared_options:
-        notes.append(f"All rows: {', '.join(benchmark.shared_options)}.")
-    notes += _protocol_notes(benchmark)
-    for row in benchmark.rows:
-        for record in row.records:
-            if record.status != "done":
-                state = f"failed: {record.failure}" if record.status == "failed" else "not finished"
-                notes.append(f"{row.title}, seed {record.spec.seed_name()}: {state} ({len(record.tasks)} tasks done), not in the table.")
-        if row.finished and sorted(row.seeds) != seeds:
-            notes.append(f"{row.title}: seeds {', '.join(row.seeds)} only.")
-    return [f"- {note}" for note in notes]
+        found.insert(3, f"All rows: {', '.join(benchmark.shared_options)}.")
+    title = f"{benchmark.name} — backbone {benchmark.backbone}; percent"
+    return Table(benchmark.slug, title, [("", list(COLUMNS))], lines, found, counted=True)
 
 
-def _protocol_notes(benchmark: Benchmark) -> list[str]:
-    """What `as_published` rows do, whose predictions depend on the batch, and who was not asked."""
-    notes = []
-    for row in benchmark.rows:
-        behaviour = row.records[0].spec.as_published
-        if behaviour:
-            notes.append(f"{row.title.removesuffix(' †')}: {', '.join(behaviour)}.")
-    for row in benchmark.rows:
-        found = row.certificates
-        if any(not certificate.inductive for certificate in found):
-            images = sum(c.images for c in found)
-            shares = {
-                "alone": sum(c.right_alone for c in found), f"in batches of {found[0].batch} in stream order": sum(c.right_in_batches for c in found),
-                "in shuffled batches": sum(c.right_when_shuffled for c in found),
-            }  # fmt: skip
-            right = ", ".join(f"{100 * count / images:.1f} % {where}" for where, count in shares.items())
-            changed = f"{sum(c.changed_in_batches for c in found)} in stream order, {sum(c.changed_when_shuffled for c in found)} shuffled"
-            notes.append(
-                f"† {row.title.removesuffix(' †')}: predictions depend on the batch. Of {images} test images so many are predicted otherwise "
-                f"in a batch than alone: {changed}; right: {right}."
-            )
-    unasked = [row.title for row in benchmark.rows if len(row.certificates) < len(row.finished)]
-    if unasked:
-        notes.append(f"Without inductive certificate (cl-bench certify makes it): {', '.join(unasked)}.")
-    return notes
+def markdown(table: Table) -> str:
+    """One Markdown table with title and footnotes, best value of a column bold, second underlined; then the differences to a baseline."""
+    name, dash, rest = table.title.partition(" — ")
+    aligned = "|:--" * (len(table.labels) + table.method_column) + "|--:" * (sum(len(found) for _, found in table.groups) + table.counted) + "|"
+    lines = [f"**{name}**{dash}{rest}", "", _markdown_row(table.heads), aligned]
+    for line in table.lines:
+        words = [f"<small>{word}</small>" if line.quiet and word else word for word in table.words(line)]
+        lines.append(_markdown_row([*words, *(_markdown_cell(found, line.quiet) for found in line.cells), *_count(table, line)]))
+    lines += ["", *(f"- {note}" for note in table.notes)]
+    if table.differences:
+        lines += ["", f"Differences to {table.baseline} in percentage points:", "", *_markdown_differences(table)]
+    return "\n".join(lines) + "\n"
 
 
-def _marks(benchmark: Benchmark, conventions: Conventions) -> dict[tuple[int, str], str]:
-    """ "best" and "second" per (row, column), by the printed mean; ties share a mark, and a column with one value has none."""
-    marks = {}
-    for metric, (_, high) in COLUMNS.items():
-        means = {}
-        for i, row in enumerate(benchmark.rows):
-            values = row.values(metric, conventions)
-            if values and not row.joint:
-                means[i] = round(100 * metrics.mean_and_spread(values)[0], 2)
-        ranked = sorted(set(means.values()), reverse=high)
-        if len(ranked) > 1:
-            for i, mean in means.items():
-                if mean in ranked[:2]:
-                    marks[i, metric] = "best" if mean == ranked[0] else "second"
-    return marks
+def _markdown_row(words: Sequence[str]) -> str:
+    return "| " + " | ".join(word.replace("|", "\\|") for word in words) + " |"
 
 
-def latex(benchmarks: list[Benchmark], conventions: Conventions) -> str:
-    """A LaTeX document with one booktabs table per benchmark; the table environments can be pasted by themselves."""
-    packages = ["\\documentclass{article}", "\\usepackage[utf8]{inputenc}", "\\usepackage{booktabs}"]
-    tables = [_latex_table(benchmark, conventions) for benchmark in benchmarks]
-    return "\n".join([*packages, "\\begin{document}", *tables, "\\end{document}", ""])
+def _markdown_cell(found: Cell, quiet: bool) -> str:
+    text = {"best": "**{}**", "second": "<u>{}</u>", "": "{}"}[found.rank].format(found.text)
+    text = f"<small>{text}</small>" if quiet and found.text != Cell().text else text
+    return text + (f"<sup>{found.marks}</sup>" if found.marks else "")
 
 
-def _latex_table(benchmark: Benchmark, conventions: Conventions) -> str:
-    marks = _marks(benchmark, conventions)
-    style = {"best": r"\textbf{%s}", "second": r"\underline{%s}", "": "%s"}
-    arrow = {True: r"$\uparrow$", False: r"$\downarrow$"}
-    head = " & ".join(["Method", *(f"{title} {arrow[high]}" for title, high in COLUMNS.values()), "$n$"])
+def _count(table: Table, line: Line) -> list[str]:
+    return [str(len(line.cells[0].row.finished))] if table.counted else []
+
+
+def _markdown_differences(table: Table) -> list[str]:
+    rows = [_markdown_row(DIFFERENCES), "|:--|:--|:--" + "|--:" * (len(DIFFERENCES) - 3) + "|"]
+    return [
+        *rows,
+        *(_markdown_row(difference_words(table, i)) for i in range(len(table.differences))),
+        "",
+        *(f"- {note}" for note in DIFFERENCE_NOTES),
+    ]
+
+
+DIFFERENCES = ("Row", "Benchmark", "Metric", "Difference", "95 % interval", "p (Holm)")
+DIFFERENCE_NOTES = (
+    "Pairs of runs with the same class order and seeds. p: exact two-sided permutation test over the pairs, Holm-adjusted over the table; "
+    "with fewer than six pairs no outcome could be significant.",
+    "95 % interval: bootstrap over the test images, the same ones for both rows; it speaks about these images, not about other seeds.",
+)
+
+
+def difference_words(table: Table, index: int) -> list[str]:
+    """A line of the table of differences."""
+    found = table.differences[index]
+    interval = "–" if found.interval is None else f"[{found.interval[0]:+.2f}, {found.interval[1]:+.2f}]"
+    return [found.row, found.column, found.metric, f"{found.mean:+.2f}", interval, found.verdict]
+
+
+PACKAGES = ("[utf8]{inputenc}", "{amssymb}", "{booktabs}", "{adjustbox}")
+
+
+def latex(tables: Sequence[Table]) -> str:
+    """A LaTeX document with one booktabs table each; the table environments can be pasted by themselves."""
+    head = [r"\documentclass{article}", r"\usepackage[margin=2.5cm]{geometry}", *(f"\\usepackage{package}" for package in PACKAGES)]
+    return "\n".join([*head, r"\begin{document}", *(latex_table(table) for table in tables), r"\end{document}", ""])
+
+
+def latex_table(table: Table) -> str:
+    """The table environment; wider tables are shrunk to the line. Needs booktabs and adjustbox, and amssymb for check marks."""
+    words = len(table.labels) + table.method_column
+    numbers = sum(len(found) for _, found in table.groups) + table.counted
     body = []
-    for i, row in enumerate(benchmark.rows):
-        if row.joint and i and not benchmark.rows[i - 1].joint:
-            body.append(r"\midrule")
-        cells = [style[marks.get((i, metric), "")] % _latex_number(cell(row, metric, conventions)) for metric in COLUMNS]
-        body.append(" & ".join([escape(row.title), *cells, str(len(row.finished))]) + r" \\")
-    notes = " ".join(note.removeprefix("- ") for note in footnotes(benchmark, conventions))
-    caption = escape(f"{benchmark.name}, backbone {benchmark.backbone}, percent. {notes}")
+    for line in table.lines:
+        body += [r"\midrule"] if line.rule and body else []
+        cells = [_latex_cell(found) for found in line.cells]
+        parts = [*map(escape, table.words(line)), *cells, *_count(table, line)]
+        body.append(" & ".join(rf"{{\footnotesize {part}}}" if line.quiet and part else part for part in parts) + r" \\")
+    caption = escape(re.sub(r"^Table \d+: ", "", table.title))  # LaTeX numbers tables itself
+    notes = rf"\parbox{{\linewidth}}{{\footnotesize {escape(' '.join(table.notes))}}}"
     return "\n".join([
-        r"\begin{table}[t]", r"\centering", r"\small", f"\\caption{{{caption}}}",
-        r"\begin{tabular}{@{}l" + "c" * (len(COLUMNS) + 1) + r"@{}}", r"\toprule", head + r" \\", r"\midrule", *body, r"\bottomrule",
-        r"\end{tabular}", r"\end{table}",
+        r"\begin{table}[t]", r"\centering", r"\small", f"\\caption{{{caption}}}", r"\begin{adjustbox}{max width=\linewidth}",
+        r"\begin{tabular}{@{}" + "l" * words + "c" * numbers + r"@{}}", r"\toprule", *_latex_head(table, words), r"\midrule", *body, r"\bottomrule",
+        r"\end{tabular}", r"\end{adjustbox}", r"\par\smallskip", notes, r"\end{table}",
     ])  # fmt: skip
 
 
-def _latex_number(text: str) -> str:
-    return f"$-${escape(text[1:])}" if text.startswith("-") else escape(text)
+def _latex_head(table: Table, words: int) -> list[str]:
+    own = [*(["Method"] if table.method_column else []), *map(escape, table.labels)]
+    metrics = [escape(heading(metric)) for _, found in table.groups for metric in found]
+    last = " & ".join([*own, *metrics, *(["$n$"] if table.counted else [])]) + r" \\"
+    if len(table.groups) == 1 and not table.groups[0][0]:
+        return [last]
+    spans, rules, start = [""] * words, [], words + 1
+    for title, found in table.groups:
+        spans.append(rf"\multicolumn{{{len(found)}}}{{c}}{{{escape(title)}}}")
+        rules.append(rf"\cmidrule(lr){{{start}-{start + len(found) - 1}}}")
+        start += len(found)
+    return [" & ".join(spans) + r" \\", " ".join(rules), last]
+
+
+def _latex_cell(found: Cell) -> str:
+    text = f"$-${escape(found.text[1:])}" if found.text.startswith("-") else escape(found.text)
+    text = {"best": r"\textbf{%s}", "second": r"\underline{%s}", "": "%s"}[found.rank] % text
+    return text + (rf"\textsuperscript{{{found.marks}}}" if found.marks else "")
 
 
 def escape(text: str) -> str:
     """Text with LaTeX's special characters escaped."""
     special = {
         "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}",
-        "^": r"\textasciicircum{}", "²": r"\textsuperscript{2}", "±": r"$\pm$", "–": "--", "—": "---", "†": r"$\dagger$",
-        "<": r"\textless{}", ">": r"\textgreater{}",
+        "^": r"\textasciicircum{}", "²": r"\textsuperscript{2}", "±": r"$\pm$", "–": "--", "—": "---", "†": r"$\dagger$", "‡": r"$\ddagger$",
+        "<": r"\textless{}", ">": r"\textgreater{}", "↑": r"$\uparrow$", "↓": r"$\downarrow$", "✓": r"$\checkmark$", "₁": "$_1$", "₂": "$_2$",
+        "η": r"$\eta$", "×": r"$\times$",
     }  # fmt: skip
     return "".join(special.get(character, character) for character in text)

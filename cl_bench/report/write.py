@@ -1,33 +1,123 @@
-"""Writes a report: for every benchmark a folder with table.md, table.tex and the figures."""
+"""Writes reports: for every benchmark its table and figures, or those that a specification asks for; and one page that holds them all."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+from cl_bench import imported
 from cl_bench.errors import InputError
 from cl_bench.record import RunRecord
-from cl_bench.report import tables
+from cl_bench.report import build, layout, published, tables
 from cl_bench.report.select import Conventions, group
-from cl_bench.store import write_atomically
+from cl_bench.report.significance import Answers
+from cl_bench.report.table import Table
+from cl_bench.store import Store, write_atomically
 
 
-def write(records: Iterable[RunRecord], out: Path, conventions: Conventions) -> tuple[str, list[Path]]:
-    """The Markdown of all tables, and the paths of everything written under `out`. Raises InputError when nothing can be shown or written."""
-    benchmarks = group(records)
+@dataclass(frozen=True)
+class Report:
+    """The Markdown of all tables, everything that was written, and what is missing or was left out."""
+
+    text: str
+    paths: list[Path]
+    warnings: list[str]
+
+
+def of_records(records: Sequence[RunRecord], store: Store, out: Path, conventions: Conventions) -> Report:
+    """Every benchmark's table and figures in a folder of its own, and `report.html`. Raises InputError when nothing can be shown or written."""
+    benchmarks = group(records, imported.records(store.root))
     if not benchmarks:
         raise InputError("there are no runs to report; `cl-bench run` makes some")
-    text, paths = [], []
-    try:
+    made, paths = [], []
+    with _writing(out):
         for benchmark in benchmarks:
             folder = out / benchmark.slug
             folder.mkdir(parents=True, exist_ok=True)
-            text.append(tables.markdown(benchmark, conventions))
-            write_atomically(folder / "table.md", text[-1].encode())
-            write_atomically(folder / "table.tex", tables.latex([benchmark], conventions).encode())
-            paths += [folder / "table.md", folder / "table.tex"]
+            table = tables.of_benchmark(benchmark, conventions)
+            paths += _write_table(table, folder, "table")
+            drawn = []
             if benchmark.finished_rows:
-                from cl_bench.report import plots  # matplotlib takes a second to import
+                from cl_bench.report import draw  # matplotlib takes a second to import
 
-                paths += plots.accuracy(benchmark, conventions, folder) + plots.tradeoff(benchmark, conventions, folder)
-    except OSError as error:
-        raise InputError(f"cannot write the report to {out}: {error.strerror or error}; choose another folder with --out") from error
-    return "\n".join(text), paths
+                drawn = draw.of_benchmark(benchmark, conventions, folder)
+            paths += drawn
+            made.append((table, _pictures(drawn)))
+        paths.append(_write_page(out, "Results", made, []))
+    return Report("\n".join(tables.markdown(table) for table, _ in made), paths, [])
+
+
+def of_layout(path: Path, store: Store, out: Path, accuracy: str | None, forgetting: str | None) -> Report:
+    """The tables and figures of a specification: a file each, `report.md`, `report.tex` and `report.html`.
+
+    Raises InputError when the specification cannot be used, when a selector has several answers, or when none has any.
+    """
+    wanted = layout.read(path)
+    conventions = Conventions(accuracy or wanted.accuracy, forgetting or wanted.forgetting)
+    registry = published.load((path.parent / wanted.published).resolve()) if wanted.published else None
+    records, warnings = read_records(store)
+    found = build.Found(group(records, imported.records(store.root)), conventions, Answers(store), registry, warnings)
+    made = [build.table(table, found) for table in wanted.tables]
+    if not any(cell.row for table in made for line in table.lines for cell in line.cells) and wanted.tables:
+        raise InputError(f"no run in {store.root} is selected by any table of {path}; `cl-bench ls runs --results {store.root}` lists what there is")
+    with _writing(out):
+        out.mkdir(parents=True, exist_ok=True)
+        paths = [written for table in made for written in _write_table(table, out, table.name)]
+        pictures = []
+        for figure in wanted.figures:
+            from cl_bench.report import draw
+
+            drawn = draw.of_layout(figure, found, out)
+            paths += drawn
+            pictures += [(figure.title or figure.name, path) for path in drawn if path.suffix == ".png"]
+        text = "\n".join([f"# {wanted.title}\n", *(tables.markdown(table) for table in made)])
+        shown = [f"![{title}]({picture.name})\n" for title, picture in pictures]
+        write_atomically(out / "report.md", "\n".join([text, *shown]).encode())
+        write_atomically(out / "report.tex", tables.latex(made).encode())
+        page = _write_page(out, wanted.title, [(table, []) for table in made], pictures)
+    return Report(text, [*paths, out / "report.md", out / "report.tex", page], found.warnings)
+
+
+def read_records(store: Store) -> tuple[list[RunRecord], list[str]]:
+    """The records of a results folder, and a warning for each that cannot be believed. Raises InputError when there is no such folder."""
+    if not store.root.is_dir():
+        raise InputError(f"there is no results folder {store.root}; `cl-bench run` makes one, --results names another")
+    records, warnings = [], []
+    for found in store.records():
+        if isinstance(found, RunRecord):
+            records.append(found)
+        else:
+            warnings.append(f"left out: {found[1]}")
+    return records, warnings
+
+
+class _writing:
+    """What cannot be written is an InputError that names the folder."""
+
+    def __init__(self, out: Path):
+        self._out = out
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind, error, trace) -> None:
+        if isinstance(error, OSError):
+            raise InputError(f"cannot write the report to {self._out}: {error.strerror or error}; choose another folder with --out") from error
+
+
+def _write_table(table: Table, folder: Path, name: str) -> list[Path]:
+    contents = {".md": tables.markdown(table), ".tex": tables.latex([table])}
+    for suffix, content in contents.items():
+        write_atomically(folder / f"{name}{suffix}", content.encode())
+    return [folder / f"{name}{suffix}" for suffix in contents]
+
+
+def _pictures(paths: Sequence[Path]) -> list[tuple[str, Path]]:
+    return [(path.stem, path) for path in paths if path.suffix == ".png"]
+
+
+def _write_page(out: Path, title: str, parts: Sequence[tuple[Table, Sequence]], pictures: Sequence) -> Path:
+    from cl_bench.report import page
+
+    path = out / "report.html"
+    write_atomically(path, page.render(title, parts, pictures).encode())
+    return path

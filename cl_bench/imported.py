@@ -1,0 +1,144 @@
+"""Accuracy matrices from elsewhere: read from CSV files, kept in a results folder beside the runs, marked wherever they are shown."""
+
+import csv
+import re
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from cl_bench import registry
+from cl_bench.config import Strict
+from cl_bench.errors import InputError
+from cl_bench.metrics import accuracy_matrix
+from cl_bench.store import write_atomically
+
+PARTS = 1_000_000  # fractions without test sizes are kept as millionths
+
+
+class ImportedSpec(Strict):
+    """What a table says of an imported matrix, under the names that a run's specification has."""
+
+    display: str
+    benchmark: str  # such as "cifar100/10"
+    seed: str
+    source: str
+    backbone: str | None = None
+    joint: bool = False
+    as_published: tuple[str, ...] = ()
+    options: dict = {}
+
+    @property
+    def label(self) -> str:
+        """The name it was given."""
+        return self.display
+
+    def seed_name(self) -> str:
+        """The seed it was given."""
+        return self.seed
+
+
+class ImportedRecord(Strict):
+    """Right answers per task after each task, as in a run's record; `counted` says whether the test sizes are real ones."""
+
+    spec: ImportedSpec
+    correct: tuple[tuple[int, ...], ...]
+    test_sizes: tuple[int, ...]
+    counted: bool
+    status: str = "done"
+    certificate: None = None
+
+    @property
+    def tasks(self) -> tuple:
+        """One entry per task learned."""
+        return self.correct
+
+
+def checked_benchmark(text: str) -> str:
+    """A benchmark's name with a number of tasks in it. Raises InputError."""
+    dataset, _, tasks = text.rpartition("/")
+    if not dataset or not tasks.isdigit():
+        raise InputError(f"{text!r} is not a benchmark; expected DATASET/TASKS, such as cifar100/10")
+    registry.find("datasets", dataset.partition(":")[0])
+    return text
+
+
+def parse_sizes(text: str) -> tuple[int, ...]:
+    """ "1000,900" -> (1000, 900). Raises InputError."""
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if not parts or not all(part.isdigit() and int(part) for part in parts):
+        raise InputError(f"--test-sizes {text!r}: expected numbers of test images, such as 1000,1000")
+    return tuple(map(int, parts))
+
+
+def read_matrix(path: Path, spec: ImportedSpec, test_sizes: tuple[int, ...] | None, percent: bool) -> ImportedRecord:
+    """A lower triangle of accuracies, one line after each task; cells above the diagonal may be empty, missing or 0.
+
+    Raises InputError with the line and column of the first cell that cannot be used.
+    """
+    rows, tasks = _numbers(path), int(spec.benchmark.rpartition("/")[2])
+    if len(rows) != tasks:
+        raise InputError(f"{path} has {len(rows)} lines of accuracies, {spec.benchmark} has {tasks} tasks")
+    if test_sizes is not None and len(test_sizes) != len(rows):
+        raise InputError(f"{path} has {len(rows)} tasks, --test-sizes has {len(test_sizes)}")
+    sizes, scale = test_sizes or (PARTS,) * len(rows), 100.0 if percent else 1.0
+    if not percent and max(map(max, rows)) > 1:
+        raise InputError(f"{path} holds values above 1; give --percent if they are percentages")
+    correct = []
+    for line, row in enumerate(rows, 1):
+        for column, value in enumerate(row, 1):
+            count = value / scale * sizes[column - 1]
+            if not 0 <= value <= scale:
+                raise InputError(f"{path}, line {line}, task {column}: {value:g} is not between 0 and {scale:g}")
+            if test_sizes is not None and abs(count - round(count)) > 0.01 * sizes[column - 1] / 2:
+                raise InputError(f"{path}, line {line}, task {column}: {value:g} of {sizes[column - 1]} images is not a whole number of images")
+        correct.append(tuple(round(value / scale * size) for value, size in zip(row, sizes, strict=False)))
+    accuracy_matrix(correct, sizes)
+    return ImportedRecord(spec=spec, correct=tuple(correct), test_sizes=tuple(sizes), counted=test_sizes is not None)
+
+
+def _numbers(path: Path) -> list[list[float]]:
+    """The triangle in the file; a first line without numbers is a heading."""
+    try:
+        lines = [[cell.strip() for cell in line] for line in csv.reader(path.read_text().splitlines()) if any(cell.strip() for cell in line)]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
+    if lines and not any(re.match(r"[-+.\d]", cell) for cell in lines[0]):
+        lines = lines[1:]
+    if not lines:
+        raise InputError(f"{path} holds no numbers; expected one line of accuracies after each task")
+    rows = []
+    for number, line in enumerate(lines, 1):
+        needed, above = line[:number], line[number:]
+        if len(needed) < number or not all(needed):
+            raise InputError(f"{path}, line {number}: expected {number} accuracies (tasks 1 to {number}), got {sum(map(bool, needed))}")
+        try:
+            rows.append([float(cell) for cell in needed])
+            over = [float(cell) for cell in above if cell]
+        except ValueError as error:
+            raise InputError(f"{path}, line {number}: {error}") from None
+        if any(value != 0 for value in over):
+            raise InputError(f"{path}, line {number}: there are accuracies on tasks not yet learned; is the matrix transposed?")
+    return rows
+
+
+def save(record: ImportedRecord, root: Path) -> Path:
+    """Keep it in the results folder, in place of an older one with the same name, benchmark and seed; returns its file."""
+    name = re.sub(r"[^\w.-]+", "-", f"{record.spec.display}-{record.spec.benchmark}-{record.spec.seed}")
+    path = root / "imported" / f"{name}.json"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, record.model_dump_json(indent=1).encode())
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror or error}") from error
+    return path
+
+
+def records(root: Path) -> list[ImportedRecord]:
+    """Those in a results folder. Raises InputError for a file that is not one."""
+    found = []
+    for path in sorted((root / "imported").glob("*.json")):
+        try:
+            found.append(ImportedRecord.model_validate_json(path.read_text()))
+        except (OSError, ValidationError) as error:
+            raise InputError(f"{path} is not an imported matrix ({str(error).splitlines()[0]}); import it again or remove it") from error
+    return found

@@ -1,0 +1,232 @@
+"""From a report's specification and a results folder to its tables: what each cell is made of, and what it may be compared with."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from cl_bench.errors import InputError
+from cl_bench.record import RunSpec
+from cl_bench.report import notes, significance
+from cl_bench.report.layout import ColumnLayout, FigureLayout, RowLayout, TableLayout
+from cl_bench.report.published import METRICS, Registry
+from cl_bench.report.select import Benchmark, Conventions, Row, settings_of
+from cl_bench.report.significance import Answers
+from cl_bench.report.table import Cell, Difference, Line, Table, cell, heading, number, rank
+from cl_bench.request import parse_methods
+
+
+@dataclass
+class Found:
+    """The runs of a report: what its selectors are answered from."""
+
+    benchmarks: list[Benchmark]
+    conventions: Conventions
+    answers: Answers
+    registry: Registry | None = None
+    warnings: list[str] = field(default_factory=list)
+
+    def column(self, wanted: ColumnLayout, where: str) -> Benchmark | None:
+        """The benchmark of a column, None where it was not run. Raises InputError where several answer to its name, with what they differ in."""
+        fitting = [found for found in self.benchmarks if _fits(found, wanted)]
+        if len(fitting) > 1:
+            raise InputError(f"{where}: {wanted.benchmark} stands for runs that may not share a column: {_what_differs([b.spec for b in fitting])}")
+        return fitting[0] if fitting else None
+
+    def row(self, benchmark: Benchmark | None, wanted: RowLayout, where: str) -> Row | None:
+        """The runs of a row on a benchmark, None where there are none. Raises InputError where several configurations answer to its name."""
+        if benchmark is None:
+            return None
+        if wanted.imported is not None:
+            return next((row for row in benchmark.rows if row.imported and row.display == wanted.imported), None)
+        fitting = [row for row in benchmark.rows if not row.imported and _answers_to(row, wanted)]
+        if len(fitting) > 1:
+            settings = [settings_of(row.spec) for row in fitting]
+            differing = {key: sorted({str(found.get(key)) for found in settings}) for key in settings[0]}
+            told = "; ".join(f"{key}: {', '.join(values)}" for key, values in differing.items() if len(values) > 1)
+            raise InputError(f"{where}: {wanted.select} has {len(fitting)} configurations on {benchmark.name} ({told}); choose with where = {{...}}")
+        return fitting[0] if fitting else None
+
+    def grid(self, part: TableLayout | FigureLayout) -> list[list[Row | None]]:
+        """The runs of every row and column of a table or figure; a row without runs on some columns is warned about once."""
+        columns = [self.column(column, part.name) for column in part.columns]
+        rows = [[self.row(column, row, part.name) for column in columns] for row in part.rows]
+        for wanted, row in zip(part.rows, rows, strict=True):
+            name = wanted.select or wanted.imported
+            absent = [column.benchmark for column, found in zip(part.columns, row, strict=True) if found is None]
+            if name and absent:
+                self.warnings.append(f"{part.name}: no run of {name} on {', '.join(absent)}")
+        return rows
+
+
+def _fits(benchmark: Benchmark, wanted: ColumnLayout) -> bool:
+    """Whether a benchmark's runs belong in a column; trials and runs on held-out images only where the column names them."""
+    spec = benchmark.spec
+    if spec is None:
+        return wanted == ColumnLayout(benchmark=benchmark.name, title=wanted.title, published=wanted.published)
+    return (
+        wanted.benchmark in (spec.benchmark_key(), f"{spec.dataset}/{spec.num_tasks}")
+        and wanted.backbone in (None, spec.backbone.name)
+        and wanted.image_size in (None, spec.backbone.image_size)
+        and wanted.limit == spec.limit
+        and wanted.validation == spec.validation
+    )
+
+
+def _answers_to(row: Row, wanted: RowLayout) -> bool:
+    """Whether a row's method and options are those selected, and its settings those of `where`."""
+    method, options = wanted.method()
+    spec = row.spec
+    if spec.method != method:
+        return False
+    settings = settings_of(spec)
+    [(_, own)] = parse_methods(spec.label)
+    return own == options and all(settings.get(key) == value for key, value in wanted.where.items())
+
+
+def _what_differs(specs: Sequence[RunSpec]) -> str:
+    """What separates benchmarks of one name, and what to do about it."""
+    sizes = {tuple(len(classes) for classes in spec.task_classes) for spec in specs}
+    ways = [
+        ({spec.backbone.name for spec in specs}, "backbones", "name one with backbone = ..."),
+        ({spec.backbone.image_size for spec in specs}, "image sizes", "name one with image_size = ..."),
+        ({spec.weights_sha256[:12] for spec in specs}, "weights of one name (sha256)", "report them from separate results folders"),
+        ({spec.manifest_digest[:12] for spec in specs}, "data manifests (digest)", "they are not the same images: report them from separate folders"),
+        ({spec.benchmark_argument() for spec in specs}, "folders", "name one, such as folder:NAME/10"),
+        (sizes, "task sizes", "report them from separate results folders"),
+    ]
+    return "; ".join(f"{len(found)} {what} ({', '.join(sorted(map(str, found)))}): {how}" for found, what, how in ways if len(found) > 1)
+
+
+def table(layout: TableLayout, found: Found) -> Table:
+    """The table of a specification."""
+    grid = found.grid(layout)
+    groups = [(column.heading, list(layout.metrics)) for column in layout.columns]
+    made = Table(layout.name, layout.title, groups, [], labels=list(layout.labels), method_column=layout.method_column)
+    letters: dict[str, str] = {}
+    planned = [
+        sorted({record.spec.seed_name() for row in column if row and not row.imported for record in row.records})
+        for column in zip(*grid, strict=True)
+    ]
+    for wanted, rows in zip(layout.rows, grid, strict=True):
+        made.lines.append(_line(layout, wanted, rows, planned, found))
+        if wanted.published and (below := _published_line(layout, wanted, rows, found, letters)):
+            made.lines.append(below)
+    _rank(layout, made)
+    if layout.baseline:
+        _compare(layout, grid, found, made)
+    columns = [[row for row in column if row] for column in zip(*grid, strict=True)]
+    made.notes = [_columns_note(columns), *notes.of_table(columns, found.conventions, layout.metrics)]
+    made.notes += [f"{letter}: {reason}." for reason, letter in letters.items()]
+    if letters or any(line.quiet for line in made.lines):
+        header = found.registry.header
+        made.notes.append(f"Published: {header.title} ({header.venue}), {found.registry.titles[layout.published]}; in brackets ours - published.")
+    return made
+
+
+def _columns_note(columns: Sequence[Sequence[Row]]) -> str:
+    """Which benchmarks and backbones the columns are, with every deviation from the full protocol."""
+    specs = [next((row.spec for row in column if not row.imported), None) for column in columns]
+    told = dict.fromkeys(f"{spec.benchmark_name()}, backbone {spec.backbone.name}, {spec.backbone.image_size} px" for spec in specs if spec)
+    return f"Run here: {'; '.join(told)}." if told else "Nothing of this was run here."
+
+
+def _title(wanted: RowLayout, rows: Sequence[Row | None]) -> str:
+    """The row's name, with the marks that its runs carry."""
+    own = next((row for row in rows if row), None)
+    title = wanted.title or (own.title.rstrip(" †‡") if own else wanted.select or wanted.imported or wanted.published or "")
+    present = [row for row in rows if row]
+    title += " †" if any(not certificate.inductive for row in present for certificate in row.certificates) else ""
+    return title + (" ‡" if any(row.imported for row in present) else "")
+
+
+def _line(layout: TableLayout, wanted: RowLayout, rows: Sequence[Row | None], planned: Sequence[list], found: Found) -> Line:
+    cells = []
+    for row, seeds in zip(rows, planned, strict=True):
+        for metric in layout.metrics:
+            made = cell(row, metric, found.conventions)
+            if row and made.value is not None and len(row.finished) < len(seeds) and not row.imported:
+                made.text += f" ({len(row.finished)} of {len(seeds)} seeds)"
+            elif row and not row.finished:
+                made.text = "unfinished"
+            cells.append(made)
+    labels = list(wanted.labels)
+    bound = wanted.bound or any(row.joint for row in rows if row)
+    return Line(_title(wanted, rows), cells, labels, wanted.rule, bound)
+
+
+def _published_line(layout: TableLayout, wanted: RowLayout, rows: Sequence[Row | None], found: Found, letters: dict[str, str]) -> Line | None:
+    """The paper's numbers for a row, the difference of ours where the two may be compared, and a letter with the reason where not."""
+    cells = []
+    for column, row in zip(layout.columns, rows, strict=True):
+        for metric in layout.metrics:
+            theirs = (
+                found.registry.number(layout.published, wanted.published, column.published or column.benchmark, metric) if metric in METRICS else None
+            )
+            if theirs is None:
+                cells.append(Cell(metric=metric))
+                continue
+            made = Cell(number(theirs.mean / 100, None if theirs.spread is None else theirs.spread / 100), metric=metric)
+            ours = cell(row, metric, found.conventions)
+            if row and ours.value is not None:
+                reasons = ["imported, not run here"] if row.imported else found.registry.why_not(theirs, row.spec, found.conventions)
+                if reasons:
+                    reason = "not comparable: " + ", ".join(reasons)
+                    made.marks = letters.setdefault(reason, _letter(len(letters)))
+                else:
+                    made.text += f" ({round(100 * ours.value, 2) - theirs.mean:+.2f})"
+            if theirs.by:
+                made.marks += letters.setdefault(f"run by the authors of {theirs.by}", _letter(len(letters)))
+            cells.append(made)
+    return Line("published", cells, quiet=True) if any(made.text != Cell().text for made in cells) else None
+
+
+def _letter(count: int) -> str:
+    return chr(ord("a") + count % 26) * (1 + count // 26)
+
+
+def _rank(layout: TableLayout, made: Table) -> None:
+    if layout.rank == "all":
+        rank(made.lines)
+        return
+    start = 0
+    for end in [*(i for i, line in enumerate(made.lines) if line.rule and i), len(made.lines)]:
+        rank(made.lines[start:end])
+        start = end
+
+
+def _compare(layout: TableLayout, grid: Sequence[Sequence[Row | None]], found: Found, made: Table) -> None:
+    """Every row against the baseline on every benchmark; p values are adjusted over the whole table, and a significant number gets a star."""
+    base = next(i for i, row in enumerate(layout.rows) if row.select == layout.baseline)
+    ours = [line for line in made.lines if not line.quiet]
+    made.baseline = ours[base].title
+    compared = []
+    for place, (line, rows) in enumerate(zip(ours, grid, strict=True)):
+        for index, (column, row) in enumerate(zip(layout.columns, rows, strict=True)):
+            if place == base or row is None or grid[base][index] is None or line.bound:
+                continue
+            _warn_of_other_orders(layout.name, row, grid[base][index], found)
+            for offset, metric in enumerate(layout.metrics):
+                result = significance.compare(row, grid[base][index], metric, found.conventions, (found.answers, found.answers))
+                if result:
+                    cell_ = line.cells[index * len(layout.metrics) + offset]
+                    compared.append(
+                        (
+                            cell_,
+                            result,
+                            Difference(line.title, column.heading, heading(metric), 100 * result.mean, len(result.differences), None, None),
+                        )
+                    )
+    tested = [item for item in compared if item[1].p is not None]
+    for (cell_, _, difference), p in zip(tested, significance.holm([result.p for _, result, _ in tested]), strict=True):
+        difference.p = p
+        cell_.marks += "*" if p < significance.LEVEL else ""
+    for _, result, difference in compared:
+        difference.interval = result.interval and (100 * result.interval[0], 100 * result.interval[1])
+        made.differences.append(difference)
+
+
+def _warn_of_other_orders(where: str, row: Row, baseline: Row, found: Found) -> None:
+    """One line where seeds of one name learned the classes in different orders, which cannot be paired."""
+    others = {record.spec.seed_name(): record.spec.task_classes for record in baseline.ran}
+    seeds = [r.spec.seed_name() for r in row.ran if others.get(r.spec.seed_name(), r.spec.task_classes) != r.spec.task_classes]
+    if seeds:
+        found.warnings.append(f"{where}: seeds {', '.join(seeds)} of {row.title} and {baseline.title} have different class orders and are not paired")

@@ -1,0 +1,111 @@
+"""The report as one HTML file that needs nothing else: sortable tables, figures, and behind every number the runs it comes from."""
+
+import base64
+import json
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
+from cl_bench import metrics
+from cl_bench.report.select import Row
+from cl_bench.report.table import Cell, Line, Table
+from cl_bench.report.tables import DIFFERENCE_NOTES, DIFFERENCES, difference_words
+
+TEMPLATE = "page.html.j2"
+
+
+def render(title: str, parts: Sequence[tuple[Table, Sequence[tuple[str, Path]]]], pictures: Sequence[tuple[str, Path]] = ()) -> str:
+    """`parts` are tables, each with the (title, PNG file) of its figures; `pictures` stand after all tables."""
+    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
+    template = environment.from_string((files("cl_bench.report") / TEMPLATE).read_text(encoding="utf-8"))
+    behind: dict[str, dict] = {}
+    sections = [
+        {"table": table, "lines": _lines(table, behind), "differences": _differences(table), "figures": _figures(found)} for table, found in parts
+    ]
+    return template.render(
+        title=title, sections=sections, figures=_figures(pictures), behind=behind, difference_heads=DIFFERENCES, difference_notes=DIFFERENCE_NOTES
+    )
+
+
+def _lines(table: Table, behind: dict[str, dict]) -> list[dict]:
+    """The lines of a table, published numbers inside the cells they belong to, so that sorting keeps them together."""
+    found: list[dict] = []
+    for line in table.lines:
+        if line.quiet and found:
+            for own, theirs in zip(found[-1]["cells"], line.cells, strict=True):
+                own["published"] = theirs
+            continue
+        found.append({"words": table.words(line), "rule": line.rule, "cells": [_cell(line, cell, behind) for cell in line.cells]})
+        if table.counted:
+            found[-1]["count"] = len(line.cells[0].row.finished)
+    return found
+
+
+def _cell(line: Line, cell: Cell, behind: dict[str, dict]) -> dict:
+    name = ""
+    if cell.row is not None:
+        name = _name(cell.row)
+        behind.setdefault(name, _behind(cell.row))
+    return {"cell": cell, "link": name, "sort": "" if cell.value is None else f"{cell.value:.10f}", "published": None}
+
+
+def _name(row: Row) -> str:
+    return f"runs-{row.display}-{row.spec.benchmark}" if row.imported else f"runs-{row.spec.family_id()}"
+
+
+def _behind(row: Row) -> dict:
+    """What made a row's numbers: settings that all its runs share, then each run's command, environment and result."""
+    if row.imported:
+        shared = {"imported": row.spec.model_dump(mode="json")}
+        return {"title": f"{row.title} on {row.spec.benchmark}", "shared": _json(shared), "runs": [_run(record) for record in row.records]}
+    seeded = {"order_seed", "init_seed", "data_seed", "task_classes", "command", "losses"}
+    shared = {key: value for key, value in row.spec.model_dump(mode="json").items() if key not in seeded}
+    return {"title": f"{row.title} on {row.spec.benchmark_name()}", "shared": _json(shared), "runs": [_run(record) for record in row.records]}
+
+
+def _run(record) -> dict:
+    done = record.status == "done"
+    accuracy = f"{100 * metrics.final_accuracy(record.correct, record.test_sizes):.2f}" if done else "–"
+    lost = metrics.forgetting(record.correct, record.test_sizes) if done else None
+    found = {
+        "seed": record.spec.seed_name(),
+        "status": record.status,
+        "accuracy": accuracy,
+        "forgetting": "–" if lost is None else f"{100 * lost:.2f}",
+    }
+    if hasattr(record.spec, "run_id"):
+        command = record.spec.command or f"cl-bench run-one spec.json  (run {record.spec.run_id()}, made before commands were recorded)"
+        found |= {
+            "id": record.spec.run_id(),
+            "command": command,
+            "environments": _json(record.environments),
+            "order": _order(record.spec.task_classes),
+        }
+    return found
+
+
+def _order(tasks) -> str:
+    return " | ".join(" ".join(map(str, classes)) for classes in tasks)
+
+
+def _json(value) -> str:
+    return json.dumps(value, indent=1, ensure_ascii=False)
+
+
+def _differences(table: Table) -> list[list[str]]:
+    return [difference_words(table, index) for index in range(len(table.differences))]
+
+
+def _figures(pictures: Sequence[tuple[str, Path]]) -> list[dict]:
+    """Pictures and their numbers as data inside the page."""
+    return [
+        {"title": title, "png": _data(path, "image/png"), "csv": _data(path.with_suffix(".csv"), "text/csv"), "name": f"{path.stem}.csv"}
+        for title, path in pictures
+    ]
+
+
+def _data(path: Path, kind: str) -> Markup:
+    return Markup(f"data:{kind};base64,{base64.b64encode(path.read_bytes()).decode()}")

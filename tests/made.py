@@ -1,0 +1,60 @@
+"""Run records made by hand, and results folders of them."""
+
+import io
+
+import numpy as np
+
+from cl_bench.config import BackboneSpec, Transform
+from cl_bench.record import RunRecord, RunSpec, TaskRecord
+from cl_bench.store import Store, write_atomically, write_spec
+
+TASKS = ((0, 1), (2, 3), (4, 5))
+TOY_VIT = BackboneSpec(name="toy_vit", image_size=16, mean=(0, 0, 0), std=(1, 1, 1))
+SIZE = 100  # test images of a task
+
+
+def record(label, correct, seed=2024, status="done", joint=False, losses=None, seconds=1.0, **changes) -> RunRecord:
+    """A run with these counts of right answers out of 100 per task; `changes` are fields of its specification."""
+    options = {"eta": 0.97, "batch": 8, **changes.pop("options", {})}
+    name = label.partition("[")[0]
+    settings = {
+        "method": name, "method_version": 1, "options": options, "dataset": "toy", "manifest_digest": "m", "task_classes": TASKS, "joint": joint,
+        "order_seed": seed, "init_seed": seed, "data_seed": seed, "backbone": TOY_VIT,
+        "weights_sha256": "w", "transform": Transform(), "label": label, "display": {"vpt-nsp2": "VPT-NSP²"}.get(name, name),
+    }  # fmt: skip
+    spec = RunSpec(**{**settings, **changes})
+    rows = [
+        TaskRecord(
+            classes=classes, correct=tuple(row), correct_within_task=tuple(row), training_images=10, images_seen=10, pass_losses=(1.0,),
+            trainable_parameters=1, stored_values=1, diagnostics={}, checkpoint_sha256="", predictions_sha256="", learn_seconds=seconds,
+            evaluate_seconds=1.0, peak_memory_bytes=1, kept_losses=losses and tuple(losses[index]),
+        )
+        for index, (classes, row) in enumerate(zip(spec.task_classes, correct, strict=False))
+    ]  # fmt: skip
+    return RunRecord(spec=spec, status=status, test_sizes=(SIZE,) * spec.num_tasks, tasks=tuple(rows), threads=1, environments=({"processor": "P"},))
+
+
+def orders(tasks: int, seed: int) -> tuple[tuple[int, ...], ...]:
+    """One class per task, in an order of the seed's."""
+    return tuple((int(c),) for c in np.random.default_rng(seed).permutation(tasks))
+
+
+def triangle(tasks: int, seed: int, level: int = 60) -> list[list[int]]:
+    """Counts that nobody made up one by one."""
+    rng = np.random.default_rng([seed, tasks, level])
+    return [[int(count) for count in rng.integers(level, min(level + 30, SIZE + 1), t + 1)] for t in range(tasks)]
+
+
+def results(root, records, right=None) -> Store:
+    """A results folder of these records. `right` maps a run id to which test images are right after the last task, with the true classes."""
+    store = Store(root)
+    store.prepare()
+    for found in records:
+        write_spec(found.spec, store.folder(found.spec))
+        store.save(found)
+        if right and found.spec.run_id() in right:
+            correct, truth = right[found.spec.run_id()]
+            content = io.BytesIO()
+            np.savez_compressed(content, truth=truth, task_001=truth * 0 - 1, **{f"task_{len(found.tasks):03d}": np.where(correct, truth, -1)})
+            write_atomically(store.folder(found.spec) / "predictions.npz", content.getvalue())
+    return store
