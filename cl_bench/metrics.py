@@ -41,13 +41,18 @@ def accuracy_matrix(correct: Counts, test_sizes: Sequence[int]) -> list[list[flo
     return [[count / test_sizes[j] for j, count in enumerate(row)] for row in correct]
 
 
-def accuracy_after(correct: Counts, test_sizes: Sequence[int], task: int, convention: str = "task_mean") -> float:
-    """Average accuracy over the tasks seen after learning `task` (0-based)."""
+def accuracy_curve(correct: Counts, test_sizes: Sequence[int], convention: str = "task_mean") -> list[float]:
+    """Average accuracy over the tasks seen, after learning each."""
     matrix = accuracy_matrix(correct, test_sizes)
     _known(convention, ACCURACY_CONVENTIONS)
     if convention == "task_mean":
-        return sum(matrix[task]) / len(matrix[task])
-    return sum(correct[task]) / sum(test_sizes[: len(correct[task])])
+        return [sum(row) / len(row) for row in matrix]
+    return [sum(row) / sum(test_sizes[: len(row)]) for row in correct]
+
+
+def accuracy_after(correct: Counts, test_sizes: Sequence[int], task: int, convention: str = "task_mean") -> float:
+    """Average accuracy over the tasks seen after learning `task` (0-based)."""
+    return accuracy_curve(correct, test_sizes, convention)[task]
 
 
 def final_accuracy(correct: Counts, test_sizes: Sequence[int], convention: str = "task_mean") -> float:
@@ -57,7 +62,7 @@ def final_accuracy(correct: Counts, test_sizes: Sequence[int], convention: str =
 
 def average_incremental_accuracy(correct: Counts, test_sizes: Sequence[int], convention: str = "task_mean") -> float:
     """Mean over t of the average accuracy after task t."""
-    return sum(accuracy_after(correct, test_sizes, t, convention) for t in range(len(correct))) / len(correct)
+    return sum(accuracy_curve(correct, test_sizes, convention)) / len(correct)
 
 
 def forgetting(correct: Counts, test_sizes: Sequence[int], convention: str = "chaudhry") -> float | None:

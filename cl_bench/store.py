@@ -5,10 +5,12 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 
 from pydantic import ValidationError
 
+from cl_bench.config import canonical_json
 from cl_bench.errors import InputError
 from cl_bench.record import RunRecord, RunSpec, digest
 
@@ -117,11 +119,12 @@ def read_record(path: Path) -> RunRecord:
     """The record in a file. Raises DamagedRecord when it is not exactly what `Store.save` wrote."""
     try:
         sealed = json.loads(path.read_text())
-        record = RunRecord.model_validate_json(json.dumps(sealed["record"]))
+        content = canonical_json(sealed["record"])
+        record = RunRecord.model_validate_json(content)
     except (OSError, ValueError, KeyError, TypeError) as error:
         reason = f"{error.error_count()} bad values" if isinstance(error, ValidationError) else f"{type(error).__name__}: {error}"
         raise DamagedRecord(f"{path} is truncated or not a record ({reason})") from error
-    if sealed.get("digest") != digest(sealed["record"]):
+    if sealed.get("digest") != sha256(content.encode()).hexdigest():
         raise DamagedRecord(f"{path} was changed after it was written (its content does not match its digest)")
     if sealed.get("run_id") != record.spec.run_id():
         raise DamagedRecord(f"{path} does not belong to its run id")

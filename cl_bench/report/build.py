@@ -6,12 +6,11 @@ from dataclasses import dataclass, field
 from cl_bench.errors import InputError
 from cl_bench.record import RunSpec
 from cl_bench.report import notes, significance
-from cl_bench.report.layout import ColumnLayout, FigureLayout, RowLayout, TableLayout
+from cl_bench.report.layout import ColumnLayout, FigureLayout, RowLayout, TableLayout, selector
 from cl_bench.report.published import METRICS, Registry
-from cl_bench.report.select import Benchmark, Conventions, Row, settings_of
+from cl_bench.report.select import Benchmark, Conventions, Row, options_in, settings_of
 from cl_bench.report.significance import Answers
 from cl_bench.report.table import Cell, Difference, Line, Table, cell, heading, number, rank
-from cl_bench.request import parse_methods
 
 
 @dataclass
@@ -33,7 +32,7 @@ class Found:
 
     def row(self, benchmark: Benchmark | None, wanted: RowLayout, where: str) -> Row | None:
         """The runs of a row on a benchmark, None where there are none. Raises InputError where several configurations answer to its name."""
-        if benchmark is None:
+        if benchmark is None or (wanted.select is None and wanted.imported is None):
             return None
         if wanted.imported is not None:
             return next((row for row in benchmark.rows if row.imported and row.display == wanted.imported), None)
@@ -73,13 +72,12 @@ def _fits(benchmark: Benchmark, wanted: ColumnLayout) -> bool:
 
 def _answers_to(row: Row, wanted: RowLayout) -> bool:
     """Whether a row's method and options are those selected, and its settings those of `where`."""
-    method, options = wanted.method()
+    method, options = selector(wanted.select)
     spec = row.spec
-    if spec.method != method:
+    if spec.method != method or options_in(spec.label) != options:
         return False
     settings = settings_of(spec)
-    [(_, own)] = parse_methods(spec.label)
-    return own == options and all(settings.get(key) == value for key, value in wanted.where.items())
+    return all(settings.get(key) == value for key, value in wanted.where.items())
 
 
 def _what_differs(specs: Sequence[RunSpec]) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from cl_bench import metrics
-from cl_bench.report.figures import COLUMN_INCHES, Drawn, Panel, legend, percent, plt
+from cl_bench.report.figures import COLUMN_INCHES, Drawn, Panel, grid_of, legend, percent
 from cl_bench.report.select import Benchmark, Conventions, Row
 
 BLUE, YELLOW = "#0072B2", "#E69F00"  # accuracy, forgetting
@@ -28,7 +28,7 @@ def tradeoff(panels: Sequence[Panel], conventions: Conventions, option: str = "e
     if not series:
         return None
     symbol = r"$\bar{\eta}$" if option == "eta" else option
-    figure, grid = plt.subplots(2, len(series), figsize=(COLUMN_INCHES * max(1.0, 0.72 * len(series)), 4.2), layout="constrained", squeeze=False)
+    figure, grid = grid_of(2, len(series), COLUMN_INCHES * max(1.0, 0.72 * len(series)), 4.2)
     numbers: list[tuple] = [("panel", "row", option, "accuracy_mean", "accuracy_std", "forgetting_mean", "forgetting_std", "n", "pareto")]
     for (panel, name, rows), top, bottom in zip(series, *grid, strict=True):
         points = [(row.spec.options[option], *(percent(row.values(metric, conventions)) for metric in ("accuracy", "forgetting"))) for row in rows]
@@ -79,7 +79,7 @@ def pretraining(panels: Sequence[Panel], conventions: Conventions) -> Drawn | No
     panels = [panel for panel in panels if len(panel.rows) == 2 and all(row.finished for _, row in panel.rows)]
     if not panels:
         return None
-    figure, axis = plt.subplots(figsize=(COLUMN_INCHES, 2.6), layout="constrained")
+    figure, [[axis]] = grid_of(1, 1, COLUMN_INCHES, 2.6)
     numbers: list[tuple] = [("panel", "row", "metric", "mean", "std", "n")]
     shown = set()
     for place, panel in enumerate(panels):
@@ -116,7 +116,7 @@ def matrix(panels: Sequence[Panel], conventions: Conventions) -> Drawn | None:
     falls = [fallen(record) for *_, record in runs]
     across = min(3, len(runs))
     down = -(-len(runs) // across)
-    figure, grid = plt.subplots(down, across, figsize=(1.75 * across + 0.6, 1.75 * down), layout="constrained", squeeze=False)
+    figure, grid = grid_of(down, across, 1.75 * across + 0.6, 1.75 * down)
     numbers: list[tuple] = [("panel", "row", "seed", "after_task", "task", "accuracy", "below_best")]
     highest = max(max(max(row, default=0.0) for row in found) for found in falls) or 1.0
     image = None

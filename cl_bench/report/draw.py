@@ -6,9 +6,12 @@ import io
 from collections.abc import Sequence
 from pathlib import Path
 
+import matplotlib
+
+from cl_bench import metrics
 from cl_bench.report import charts, figures
 from cl_bench.report.build import Found
-from cl_bench.report.figures import Drawn, Panel, plt
+from cl_bench.report.figures import Drawn, Panel
 from cl_bench.report.layout import FigureLayout
 from cl_bench.report.select import Benchmark, Conventions
 from cl_bench.store import write_atomically
@@ -38,6 +41,7 @@ def of_layout(layout: FigureLayout, found: Found, folder: Path) -> list[Path]:
     return written
 
 
+MOST_ROWS = 12  # in a figure that nobody chose the rows of
 NEEDS = {
     "losses": "no run has followed its losses (`cl-bench run --losses`)",
     "tradeoff": "fewer than two values of the option were run",
@@ -51,11 +55,15 @@ def _name(wanted, row) -> str:
 
 def of_benchmark(benchmark: Benchmark, conventions: Conventions, folder: Path) -> list[Path]:
     """Accuracy over the tasks, the trade-offs over eta, and cost, of all rows of a benchmark."""
-    panel = Panel(benchmark.name, [(row.title, row) for row in benchmark.finished_rows], benchmark)
+    rows, title = benchmark.finished_rows, benchmark.name
+    if len(rows) > MOST_ROWS:
+        by_accuracy = sorted(rows, key=lambda row: -metrics.mean_and_spread(row.values("accuracy", conventions))[0])
+        rows, title = by_accuracy[:MOST_ROWS], f"{title}: the {MOST_ROWS} most accurate of {len(rows)}"
+    panel = Panel(title, [(row.title, row) for row in rows], benchmark)
     starts, seen = [], set()
-    for row in benchmark.finished_rows:
+    for row in rows:
         swept = [] if row.imported or row.joint else charts.sweep_rows(row, benchmark, "eta")
-        if len(swept) > 1 and id(swept[0]) not in seen:
+        if len(swept) > 1 and id(swept[0]) not in seen and len(starts) < 3:
             seen.add(id(swept[0]))
             starts.append((row.display, row))
     written = []
@@ -65,7 +73,7 @@ def of_benchmark(benchmark: Benchmark, conventions: Conventions, folder: Path) -
 
 
 def _draw(kind, panels: Sequence[Panel], conventions: Conventions, stem: Path) -> list[Path]:
-    with plt.rc_context(figures.STYLE):
+    with matplotlib.rc_context(figures.STYLE):
         drawn = kind(panels, conventions)
         return [] if drawn is None else _save(drawn, stem)
 
@@ -79,7 +87,6 @@ def _save(drawn: Drawn, stem: Path) -> list[Path]:
         drawn.figure.savefig(content, format=suffix[1:], **settings)
         paths.append(stem.with_suffix(suffix))
         write_atomically(paths[-1], content.getvalue())
-    plt.close(drawn.figure)
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([["" if value is None else value for value in line] for line in drawn.numbers])
     paths.append(stem.with_suffix(".csv"))

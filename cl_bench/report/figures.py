@@ -1,12 +1,9 @@
 """What figures share, and those of curves and points: accuracy over the tasks, losses of the first tasks, cost against accuracy."""
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-os.environ.setdefault("MPLBACKEND", "Agg")
-
-import matplotlib.pyplot as plt
+import numpy as np
 from matplotlib.figure import Figure
 
 from cl_bench import metrics
@@ -54,11 +51,16 @@ def percent(values: Sequence[float]) -> tuple[float, float | None]:
     return metrics.mean_and_spread([100 * value for value in values])
 
 
+def grid_of(down: int, across: int, width: float, height: float) -> tuple[Figure, np.ndarray]:
+    """A figure of this size in inches with a grid of axes; nothing keeps it alive but its users."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    return figure, figure.subplots(down, across, squeeze=False)
+
+
 def panel_axes(count: int, height: float, width: float = COLUMN_INCHES) -> tuple[Figure, list]:
     """Up to two panels beside each other, a row for every two."""
-    across = min(count, 2)
-    figure, axes = plt.subplots(-(-count // across), across, figsize=(width * (1.0 if across == 1 else 1.45), height * -(-count // across)),
-                                layout="constrained", squeeze=False)  # fmt: skip
+    across, down = min(count, 2), -(-count // 2)
+    figure, axes = grid_of(down, across, width * (1.0 if across == 1 else 1.45), height * down)
     flat = list(axes.flat)
     for unused in flat[count:]:
         unused.set_visible(False)
@@ -99,7 +101,7 @@ def accuracy(panels: Sequence[Panel], conventions: Conventions) -> Drawn | None:
         for place, (name, row) in enumerate(panel.rows):
             if not row.finished:
                 continue
-            curves = [[metrics.accuracy_after(r.correct, r.test_sizes, t, conventions.accuracy) for t in range(len(r.tasks))] for r in row.finished]
+            curves = [metrics.accuracy_curve(record.correct, record.test_sizes, conventions.accuracy) for record in row.finished]
             values = [percent(found) for found in zip(*curves, strict=True)]
             if row.joint:
                 axis.axhline(values[-1][0], color="0.4", linewidth=1, linestyle="--", label=name)

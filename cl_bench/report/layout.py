@@ -1,6 +1,7 @@
 """A report's specification: a short TOML file that says which tables and figures to make from which runs."""
 
 import tomllib
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -43,12 +44,19 @@ class RowLayout(Strict):
     rule: bool = False  # a line above it
     bound: bool = False  # an upper bound, never ranked
 
-    def method(self) -> tuple[str, dict]:
-        """(full method name, options) of `select`. Raises InputError with the nearest name."""
-        found = parse_methods(self.select or "")
-        if len(found) != 1:
-            raise InputError(f"{self.select!r} names {len(found)} configurations; a row is one")
-        return registry.find("methods", found[0][0]).name, found[0][1]
+
+@cache
+def selector(text: str) -> tuple[str, dict]:
+    """(full method name, options) of a method as it is written after `--methods`. Raises InputError with the nearest name."""
+    found = parse_methods(text)
+    if len(found) != 1:
+        raise InputError(f"{text!r} names {len(found)} configurations; a row is one")
+    return _method(found[0][0]), found[0][1]
+
+
+@cache
+def _method(name: str) -> str:
+    return registry.find("methods", name).name
 
 
 class TableLayout(Strict):
@@ -129,20 +137,25 @@ def _part(model: type[Strict], values: dict, where: str) -> Strict:
     return build_config(model, [made], where)
 
 
+@cache
+def _data_set(name: str) -> registry.Plugin:
+    return registry.find("datasets", name)
+
+
 def _check(part: TableLayout | FigureLayout, where: str, published: str | None) -> None:
     """Every name means something. Raises InputError."""
     for column in part.columns:
         dataset, _, splits = column.benchmark.rpartition("/")
         if not splits.isdigit():
             raise InputError(f"{where}: {column.benchmark!r} is not a benchmark; expected DATASET/TASKS, such as glyphs/10")
-        registry.find("datasets", dataset.partition(":")[0])
+        _data_set(dataset.partition(":")[0])
     for row in part.rows:
         if (row.select is None) + (row.imported is None) == 0:
             raise InputError(f"{where}: a row has either select or imported, not both")
         if row.select is None and row.imported is None and (row.published is None or isinstance(part, FigureLayout)):
             raise InputError(f"{where}: a row needs select, imported or (in a table) published")
         if row.select is not None:
-            row.method()
+            selector(row.select)
     if isinstance(part, TableLayout):
         if (part.published or any(row.published for row in part.rows)) and not (part.published and published):
             raise InputError(f"{where}: published rows need the label of the paper's table here and the file of published numbers at the top")

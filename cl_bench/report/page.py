@@ -21,16 +21,21 @@ def render(title: str, parts: Sequence[tuple[Table, Sequence[tuple[str, Path]]]]
     """`parts` are tables, each with the (title, PNG file) of its figures; `pictures` stand after all tables."""
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
     template = environment.from_string((files("cl_bench.report") / TEMPLATE).read_text(encoding="utf-8"))
-    behind: dict[str, dict] = {}
+    behind = Behind()
     sections = [
         {"table": table, "lines": _lines(table, behind), "differences": _differences(table), "figures": _figures(found)} for table, found in parts
     ]
     return template.render(
-        title=title, sections=sections, figures=_figures(pictures), behind=behind, difference_heads=DIFFERENCES, difference_notes=DIFFERENCE_NOTES
+        title=title,
+        sections=sections,
+        figures=_figures(pictures),
+        behind=behind.rows,
+        difference_heads=DIFFERENCES,
+        difference_notes=DIFFERENCE_NOTES,
     )
 
 
-def _lines(table: Table, behind: dict[str, dict]) -> list[dict]:
+def _lines(table: Table, behind: "Behind") -> list[dict]:
     """The lines of a table, published numbers inside the cells they belong to, so that sorting keeps them together."""
     found: list[dict] = []
     for line in table.lines:
@@ -44,16 +49,25 @@ def _lines(table: Table, behind: dict[str, dict]) -> list[dict]:
     return found
 
 
-def _cell(line: Line, cell: Cell, behind: dict[str, dict]) -> dict:
-    name = ""
-    if cell.row is not None:
-        name = _name(cell.row)
-        behind.setdefault(name, _behind(cell.row))
-    return {"cell": cell, "link": name, "sort": "" if cell.value is None else f"{cell.value:.10f}", "published": None}
+def _cell(line: Line, cell: Cell, behind: "Behind") -> dict:
+    link = "" if cell.row is None else behind.link(cell.row)
+    return {"cell": cell, "link": link, "sort": "" if cell.value is None else f"{cell.value:.10f}", "published": None}
 
 
-def _name(row: Row) -> str:
-    return f"runs-{row.display}-{row.spec.benchmark}" if row.imported else f"runs-{row.spec.family_id()}"
+class Behind:
+    """What stands behind the cells: a section for every row of runs, told once."""
+
+    def __init__(self):
+        self.rows: dict[str, dict] = {}
+        self._links: dict[int, str] = {}
+
+    def link(self, row: Row) -> str:
+        """The name of a row's section."""
+        if id(row) not in self._links:
+            name = f"runs-{row.display}-{row.spec.benchmark}" if row.imported else f"runs-{row.spec.family_id()}"
+            self._links[id(row)] = name
+            self.rows.setdefault(name, _behind(row))
+        return self._links[id(row)]
 
 
 def _behind(row: Row) -> dict:

@@ -4,12 +4,14 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cache, cached_property
 
 from cl_bench import metrics
 from cl_bench.config import canonical_json
 from cl_bench.errors import InputError
 from cl_bench.imported import ImportedRecord
 from cl_bench.record import Certificate, RunRecord, RunSpec
+from cl_bench.request import parse_methods
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,7 @@ class Row:
     joint: bool
     records: list[RunRecord | ImportedRecord] = field(default_factory=list)
     shared_options: frozenset[str] = frozenset()  # those that all rows have in common and the benchmark names once
+    _known: dict = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def imported(self) -> bool:
@@ -74,13 +77,27 @@ class Row:
         """Seeds of the finished records."""
         return [record.spec.seed_name() for record in self.finished]
 
+    def value(self, record: RunRecord, metric: str, conventions: Conventions) -> float | None:
+        """The metric of one of its records as a fraction, None where it does not exist; worked out once."""
+        key = (id(record), metric, conventions)
+        if key not in self._known:
+            self._known[key] = MEASURES[metric](record, conventions)
+        return self._known[key]
+
+    @cached_property
+    def paired(self) -> dict[tuple, RunRecord]:
+        """Its finished runs by benchmark, class order and seeds: what runs of two rows must share to be a pair."""
+        specs = [record.spec for record in self.ran]
+        keys = [(spec.benchmark_id(), spec.task_classes, spec.order_seed, spec.init_seed, spec.data_seed) for spec in specs]
+        return dict(zip(keys, self.ran, strict=True))
+
     def values(self, metric: str, conventions: Conventions) -> list[float]:
         """The metric of every finished record, as fractions; empty where the metric does not exist."""
         if conventions.accuracy == "sample" and any(isinstance(record, ImportedRecord) and not record.counted for record in self.finished):
             raise InputError(
                 f"{self.display} was imported without test sizes: its accuracy over samples is not known; report with --accuracy task_mean"
             )
-        found = [MEASURES[metric](record, conventions) for record in self.finished]
+        found = [self.value(record, metric, conventions) for record in self.finished]
         return [value for value in found if value is not None]
 
 
@@ -183,6 +200,12 @@ def _tell_apart(rows: list[Row]) -> None:
         for row, found in zip(twins, settings, strict=True):
             marks = ",".join(f"{key}={found.get(key)}" for key in differing)
             row.label = f"{row.label.rstrip(']')},{marks}]" if "[" in row.label else f"{row.label}[{marks}]"
+
+
+@cache
+def options_in(label: str) -> dict:
+    """The options of a label such as "vpt-nsp2[eta=1.0]", as values."""
+    return parse_methods(label)[0][1]
 
 
 def settings_of(spec: RunSpec) -> dict:

@@ -2,17 +2,17 @@
 
 import zipfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
 from cl_bench.record import RunRecord
-from cl_bench.report.select import MEASURES, Conventions, Row
+from cl_bench.report.select import Conventions, Row
 from cl_bench.store import Store
 
 LEVEL = 0.05
-RESAMPLES = 10_000
+RESAMPLES = 2_000
 
 
 @dataclass(frozen=True)
@@ -30,14 +30,8 @@ class Comparison:
 
 
 def pairs(row: Row, baseline: Row) -> list[tuple[RunRecord, RunRecord]]:
-    """Finished runs of both rows with the same class order and seeds."""
-    others = {_pairing(record): record for record in baseline.ran}
-    return [(record, others[_pairing(record)]) for record in row.ran if _pairing(record) in others]
-
-
-def _pairing(record: RunRecord) -> tuple:
-    spec = record.spec
-    return spec.task_classes, spec.order_seed, spec.init_seed, spec.data_seed
+    """Finished runs of both rows on the same benchmark with the same class order and seeds."""
+    return [(record, baseline.paired[key]) for key, record in row.paired.items() if key in baseline.paired]
 
 
 def compare(
@@ -45,7 +39,7 @@ def compare(
 ) -> Comparison | None:
     """None where no two runs can be paired, or the metric does not exist for them."""
     found = pairs(row, baseline)
-    values = [(MEASURES[metric](own, conventions), MEASURES[metric](other, conventions)) for own, other in found]
+    values = [(row.value(own, metric, conventions), baseline.value(other, metric, conventions)) for own, other in found]
     differences = tuple(own - other for own, other in values if own is not None and other is not None)
     if not differences:
         return None
@@ -82,31 +76,53 @@ def holm(ps: Sequence[float]) -> list[float]:
     return adjusted.tolist()
 
 
+@dataclass(frozen=True)
+class Answered:
+    """A run's answers after its last task for every test image, (N,) each: right or wrong, the image's task (-1: none), its true class."""
+
+    right: np.ndarray
+    tasks: np.ndarray
+    truth: np.ndarray
+    _shares: dict = field(default_factory=dict)
+
+    def weighted(self, convention: str) -> np.ndarray:
+        """What each image adds to the final accuracy: a right one 1 / (tasks x images of its task) of the mean over tasks, or 1 / images."""
+        if convention not in self._shares:
+            self._shares[convention] = self._weighted(convention)
+        return self._shares[convention]
+
+    def _weighted(self, convention: str) -> np.ndarray:
+        known = self.tasks >= 0
+        sizes = np.bincount(self.tasks[known])
+        weights = 1 / (len(sizes) * sizes) if convention == "task_mean" else np.full(len(sizes), 1 / known.sum())
+        return np.where(known & self.right, weights[self.tasks], 0.0)
+
+
 class Answers:
-    """Predictions after the last task and true classes of the runs in a results folder, as far as they are stored."""
+    """The answers of the runs in a results folder, as far as they are stored; true classes that are the same are one array."""
 
     def __init__(self, store: Store):
-        self._store, self._known = store, {}
+        self._store, self._known, self._truths = store, {}, {}
 
-    def __call__(self, record: RunRecord) -> tuple[np.ndarray, np.ndarray] | None:
-        """(right or wrong, true class) of every test image, (N,) each; None where that is not stored or is not what the counts say."""
-        folder = self._store.folder(record.spec)
-        if folder not in self._known:
-            self._known[folder] = _read(folder / "predictions.npz", record)
-        return self._known[folder]
+    def __call__(self, record: RunRecord) -> Answered | None:
+        """None where predictions or true classes are not stored, or are not what the counts say."""
+        if id(record) not in self._known:
+            answered = self._read(self._store.folder(record.spec) / "predictions.npz", record)
+            self._known[id(record)] = (record, answered)  # the record is kept, so that no other one gets its id
+        return self._known[id(record)][1]
 
-
-def _read(path: Path, record: RunRecord) -> tuple[np.ndarray, np.ndarray] | None:
-    try:
-        with np.load(path) as arrays:
-            answers, truth = arrays[max(name for name in arrays if name.startswith("task_"))], arrays["truth"]
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile):
-        return None
-    if answers.shape != truth.shape:
-        return None
-    tasks, right = tasks_of(truth, record), answers == truth
-    counts = np.bincount(tasks[right & (tasks >= 0)], minlength=len(record.test_sizes))
-    return (right, truth) if counts.tolist() == list(record.correct[-1]) else None
+    def _read(self, path: Path, record: RunRecord) -> Answered | None:
+        try:
+            with np.load(path) as arrays:
+                answers, truth = arrays[max(name for name in arrays.files if name.startswith("task_"))], arrays["truth"]
+        except (OSError, ValueError, KeyError, zipfile.BadZipFile):
+            return None
+        if answers.shape != truth.shape:
+            return None
+        truth = self._truths.setdefault(truth.tobytes(), truth)
+        tasks, right = tasks_of(truth, record), answers == truth
+        counts = np.bincount(tasks[right & (tasks >= 0)], minlength=len(record.test_sizes))
+        return Answered(right, tasks, truth) if counts.tolist() == list(record.correct[-1]) else None
 
 
 def tasks_of(truth: np.ndarray, record: RunRecord) -> np.ndarray:
@@ -129,29 +145,17 @@ def image_interval(
     both = [(answers[0](own), answers[1](other)) for own, other in found]
     if any(side is None for pair in both for side in pair):
         return None
-    truth = both[0][0][1]
-    if any(not np.array_equal(side[1], truth) for pair in both for side in pair):
+    first = both[0][0]
+    if not all(side.truth is first.truth or np.array_equal(side.truth, first.truth) for pair in both for side in pair):
         return None
-    tasks = np.stack([tasks_of(truth, own) for own, _ in found])  # (pairs, N)
-    difference = np.stack([own[0].astype(np.int64) - other[0] for own, other in both])  # (pairs, N)
-    per_image = (difference * _weights(tasks, conventions.accuracy)).sum(0) / len(found)
-    if (tasks == tasks[0]).all():
-        strata = [np.flatnonzero(tasks[0] == task) for task in range(tasks[0].max() + 1)]
+    per_image = sum(own.weighted(conventions.accuracy) - other.weighted(conventions.accuracy) for own, other in both) / len(found)
+    if all(np.array_equal(own.tasks, first.tasks) for own, _ in both):
+        strata = [per_image[first.tasks == task] for task in range(first.tasks.max() + 1)]
     else:
-        strata = [np.flatnonzero((tasks >= 0).all(0))]
+        strata = [per_image[np.all([own.tasks >= 0 for own, _ in both], axis=0)]]
     generator, total = np.random.default_rng(0), np.zeros(RESAMPLES)
     for stratum in strata:
-        values, counts = np.unique(np.round(per_image[stratum], 15), return_counts=True)
+        values, counts = np.unique(np.round(stratum, 15), return_counts=True)
         total += generator.multinomial(len(stratum), counts / len(stratum), RESAMPLES) @ values
     low, high = np.quantile(total, [level / 2, 1 - level / 2])
     return float(low), float(high)
-
-
-def _weights(tasks: np.ndarray, convention: str) -> np.ndarray:
-    """What an image counts in the accuracy: 1 / (tasks x images of its task) for the mean over tasks, 1 / images for all alike; 0 outside tasks."""
-    weights = np.zeros(tasks.shape)
-    for place, own in enumerate(tasks):
-        known = own >= 0
-        sizes = np.bincount(own[known])
-        weights[place, known] = 1 / (len(sizes) * sizes[own[known]]) if convention == "task_mean" else 1 / known.sum()
-    return weights

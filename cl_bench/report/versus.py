@@ -4,16 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cl_bench import registry
 from cl_bench.errors import InputError
 from cl_bench.record import RunRecord
 from cl_bench.report import significance
-from cl_bench.report.select import Conventions, Row, group
+from cl_bench.report.layout import selector
+from cl_bench.report.select import Conventions, Row, group, options_in
 from cl_bench.report.significance import Answers, Comparison
 from cl_bench.report.table import Difference
 from cl_bench.report.tables import DIFFERENCES
 from cl_bench.report.write import read_records
-from cl_bench.request import parse_methods
 from cl_bench.store import Store
 
 
@@ -55,12 +54,20 @@ def versus(a: str, b: str, results: Path, conventions: Conventions) -> Versus:
         records, warnings = read_records(store)
         chosen = [_of_method(name, records, conventions) for name in (a, b)]
         pairs = [((f"{b} - {a}", column), chosen[0][column], row) for column, row in chosen[1].items() if column in chosen[0]]
+    warnings += [
+        f"{' on '.join(name)}: other images, weights or limits on the two sides, not compared" for name, old, new in pairs if _differ(old, new)
+    ]
+    pairs = [(name, old, new) for name, old, new in pairs if not _differ(old, new)]
     answers, level = (Answers(stores[1]), Answers(stores[0])), significance.LEVEL / max(1, len(pairs))
     compared = [(name, significance.compare(new, old, "accuracy", conventions, answers, level)) for name, old, new in pairs]
     compared = [(name, found) for name, found in compared if found]
     if not compared:
         raise InputError(f"no run of {a} and {b} has the same benchmark, class order and seeds; nothing can be compared")
     return _judge(compared, warnings)
+
+
+def _differ(old: Row, new: Row) -> bool:
+    return old.spec.benchmark_id() != new.spec.benchmark_id()
 
 
 def _judge(compared: Sequence[tuple[tuple, Comparison]], warnings: list[str]) -> Versus:
@@ -91,16 +98,13 @@ def _rows(store: Store) -> tuple[dict[tuple[str, str], Row], list[str]]:
 
 def _of_method(text: str, records: Sequence[RunRecord], conventions: Conventions) -> dict[str, Row]:
     """Benchmark -> row of a method such as "nsp2[eta=1]@2", where @2 is its version."""
-    selector, _, version = text.partition("@") if "@" in text else (text, "", "")
+    name, _, version = text.partition("@")
     if version and not version.isdigit():
         raise InputError(f"{text!r}: expected a version number after @, such as nsp2@2")
-    found = parse_methods(selector)
-    if len(found) != 1:
-        raise InputError(f"{text!r} names {len(found)} configurations; compare takes one on each side, or two results folders")
-    method, options = registry.find("methods", found[0][0]).name, found[0][1]
+    method, options = selector(name)
     fitting = [
         record for record in records
-        if record.spec.method == method and parse_methods(record.spec.label)[0][1] == options and version in ("", str(record.spec.method_version))
+        if record.spec.method == method and options_in(record.spec.label) == options and version in ("", str(record.spec.method_version))
     ]  # fmt: skip
     if not fitting:
         raise InputError(f"there is no run of {text} here, nor is it a folder; `cl-bench ls runs` lists what there is")

@@ -1,0 +1,42 @@
+"""Every number of a report's tables again, from the files of the records alone: nothing here imports the project."""
+
+import json
+import statistics
+import tomllib
+from pathlib import Path
+
+FULL = {"seq": "vpt-seq", "pgp": "vpt-pgp", "nsp2": "vpt-nsp2", "joint": "vpt-joint"}
+
+
+def accuracy(matrix, sizes):
+    return 100 * statistics.mean(right / size for right, size in zip(matrix[-1], sizes, strict=True))
+
+
+def forgetting(matrix, sizes):
+    tasks = range(len(matrix) - 1)
+    return 100 * statistics.mean(max(matrix[t][j] for t in range(j, len(matrix) - 1)) / sizes[j] - matrix[-1][j] / sizes[j] for j in tasks)
+
+
+def cells(layout: Path, results: Path) -> dict[str, list[list[str]]]:
+    runs = {}
+    for path in results.glob("runs/*/record.json"):
+        found = json.loads(path.read_text())["record"]
+        key = (found["spec"]["label"], f"{found['spec']['dataset']}/{len(found['spec']['task_classes'])}")
+        runs.setdefault(key, []).append(([task["correct"] for task in found["tasks"]], found["test_sizes"], found["status"]))
+    tables = {}
+    for table in tomllib.loads(layout.read_text())["table"]:
+        lines = []
+        for row in table["rows"]:
+            method, bracket, options = row.get("select", "").partition("[")
+            line = []
+            for column in table["columns"]:
+                done = [
+                    (m, s) for m, s, status in runs.get((FULL.get(method, method) + bracket + options, column["benchmark"]), []) if status == "done"
+                ]
+                for measure in (accuracy, forgetting):
+                    values = [measure(m, s) for m, s in done if measure is accuracy or len(m) > 1]
+                    spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
+                    line.append(f"{statistics.mean(values):.2f}{spread}" if values else "–")
+            lines.append(line)
+        tables[table["name"]] = lines
+    return tables

@@ -1,0 +1,99 @@
+"""Figures: the numbers written beside them, worked out by hand, and files that journals take."""
+
+import csv
+
+import matplotlib
+import pytest
+from made import TOY_VIT, record
+
+from cl_bench.report import charts, draw, figures
+from cl_bench.report.figures import Panel
+from cl_bench.report.select import Conventions, group
+
+SEQ = [[80], [60, 70], [50, 60, 70]]  # accuracy 80, 65, 60; forgetting 20
+BETTER = [[80], [80, 60], [75, 75, 60]]  # accuracy 80, 70, 70; forgetting -5
+
+
+def panel(records, rows=None):
+    [benchmark] = group(records)
+    return Panel("p", [(row.title, row) for row in benchmark.rows if rows is None or row.title in rows], benchmark)
+
+
+def test_accuracy_after_each_task_is_mean_and_spread_over_seeds():
+    drawn = figures.accuracy([panel([record("vpt-seq", SEQ, 1), record("vpt-seq", BETTER, 2)])], Conventions())
+    assert drawn.numbers[0] == ("panel", "row", "task", "accuracy_mean", "accuracy_std", "n")
+    assert drawn.numbers[1] == ("p", "vpt-seq", 1, 80.0, 0.0, 2)
+    assert drawn.numbers[3][3:] == (pytest.approx(65), pytest.approx(50**0.5), 2)  # 60 and 70
+
+
+def test_losses_are_drawn_only_from_runs_that_followed_them():
+    followed = record("vpt-seq", SEQ, losses=[[0.1], [0.2, 0.3], [0.4, 0.5]])
+    drawn = figures.losses([panel([followed, record("vpt-nsp2", SEQ)])], Conventions())
+    assert [line[1:5] for line in drawn.numbers[1:]] == [
+        ("vpt-seq", 1, 1, 0.1), ("vpt-seq", 1, 2, 0.2), ("vpt-seq", 1, 3, 0.4), ("vpt-seq", 2, 2, 0.3), ("vpt-seq", 2, 3, 0.5),
+    ]  # fmt: skip
+    assert figures.losses([panel([record("vpt-seq", SEQ)])], Conventions()) is None
+
+
+def test_the_pareto_front_holds_what_no_other_beats_in_both():
+    # (accuracy, forgetting): the third is beaten by the second, the last equals the first
+    assert charts.pareto([(90, 5), (88, 3), (87, 4), (91, 9), (90, 5)]) == {0, 1, 3, 4}
+    assert charts.pareto([(90, 5), (90, 4)]) == {1} and charts.pareto([]) == set()
+
+
+def test_the_trade_off_shows_every_value_of_the_option_and_what_differs_in_nothing_else():
+    records = [record("vpt-nsp2", SEQ), record("vpt-nsp2[eta=1.0]", BETTER, options={"eta": 1.0})]
+    records += [record("vpt-nsp2[eta=0.9,batch=4]", BETTER, options={"eta": 0.9, "batch": 4}), record("vpt-seq", SEQ, options={"eta": 0.5})]
+    drawn = charts.tradeoff([panel(records, ["VPT-NSP²"])], Conventions())
+    assert [line[2:4] + line[5:6] + line[-1:] for line in drawn.numbers[1:]] == [
+        (0.97, pytest.approx(60), pytest.approx(20), False),
+        (1.0, pytest.approx(70), pytest.approx(-5), True),
+    ]
+    assert charts.tradeoff([panel([record("vpt-nsp2", SEQ)])], Conventions()) is None
+
+
+def test_pre_training_bars_need_both_rows_on_a_backbone():
+    one = panel([record("vpt-seq", SEQ), record("vpt-nsp2", BETTER)])
+    other = panel([record("vpt-seq", SEQ, backbone=TOY_VIT.model_copy(update={"name": "b"}), weights_sha256="w2")])
+    drawn = charts.pretraining([one, other], Conventions())
+    assert [line[1:4] for line in drawn.numbers[1:]] == [
+        ("vpt-seq", "accuracy", pytest.approx(60)), ("VPT-NSP²", "accuracy", pytest.approx(70)),
+        ("vpt-seq", "forgetting", pytest.approx(20)), ("VPT-NSP²", "forgetting", pytest.approx(-5)),
+    ]  # fmt: skip
+    assert charts.pretraining([other], Conventions()) is None
+
+
+def test_the_heat_map_says_how_far_each_task_is_below_its_best():
+    found = record("vpt-nsp2", BETTER)
+    assert charts.fallen(found) == [[0], [0, 0], [pytest.approx(5), 0, 0]]  # 80, 80, 75; 60, 75; 60
+    drawn = charts.matrix([panel([found, record("vpt-seq", SEQ), record("vpt-joint", [[90, 90, 93]], joint=True)])], Conventions())
+    assert len(drawn.numbers) == 1 + 2 * 6 and drawn.numbers[4] == ("p", "VPT-NSP²", "2024", 3, 1, 75.0, pytest.approx(5))
+
+
+def test_cost_is_the_time_of_all_tasks_with_the_machines_it_was_measured_on():
+    drawn = figures.cost([panel([record("vpt-seq", SEQ, 1, seconds=2.0), record("vpt-seq", SEQ, 2, seconds=4.0)])], Conventions())
+    assert drawn.numbers[1] == ("p", "vpt-seq", 9.0, pytest.approx(18**0.5), pytest.approx(60), 0.0, 2, "P")  # 6 and 12 seconds
+
+
+def test_every_kind_is_written_as_picture_vector_file_and_numbers(tmp_path):
+    etas = [record(f"vpt-nsp2[eta={eta}]", BETTER, options={"eta": eta}, losses=[[0.1], [0.2, 0.3], [0.4, 0.5]]) for eta in (0.5, 0.9)]
+    both = [panel([record("vpt-seq", SEQ, losses=[[0.1], [0.2, 0.3], [0.4, 0.5]]), *etas])]
+    for name, kind in draw.KINDS.items():
+        shown = [Panel("p", both[0].rows[:2], both[0].benchmark)]
+        png, pdf, numbers = draw._draw(kind, shown, Conventions(), tmp_path / name)
+        assert png.read_bytes()[:4] == b"\x89PNG" and pdf.read_bytes()[:5] == b"%PDF-"
+        assert b"/Type3" not in pdf.read_bytes() and b"/Type0" in pdf.read_bytes()  # text as text
+        with open(numbers) as file:
+            lines = list(csv.reader(file))
+        assert len(lines) > 1 and len({len(line) for line in lines}) == 1
+    assert matplotlib.rcParams["font.size"] == 10  # the style is the figures' own
+
+
+def test_a_figure_without_chosen_rows_shows_the_most_accurate_and_says_so(tmp_path):
+    records = [record(f"vpt-seq[batch={b}]", [[50 + b], [50 + b] * 2, [50 + b] * 3], options={"batch": b}) for b in range(20)]
+    [benchmark] = group(records)
+    draw.of_benchmark(benchmark, Conventions(), tmp_path)
+    with open(tmp_path / "accuracy.csv") as file:
+        lines = list(csv.DictReader(file))
+    assert len({line["row"] for line in lines}) == 12 and {line["panel"] for line in lines} == {"toy/3: the 12 most accurate of 20"}
+    assert min(float(line["accuracy_mean"]) for line in lines) == pytest.approx(58)

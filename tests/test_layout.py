@@ -1,0 +1,258 @@
+"""Reports from specifications: which runs a cell is made of, what stands beside it, and what is refused."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import recompute
+from made import TASKS, orders, record, results, triangle
+
+from cl_bench.config import BackboneSpec
+from cl_bench.errors import InputError
+from cl_bench.report import layout, write
+
+PAPER = Path(__file__).resolve().parents[1] / "reports" / "nsp2-paper.toml"
+AUGREG = BackboneSpec(name="vit_base_patch16_224.augreg_in21k", image_size=224, mean=(0.5,) * 3, std=(0.5,) * 3)
+PUBLISHED = f'published = "{PAPER.parent.parent / "results" / "published" / "nsp2.toml"}"\n'
+
+
+def paper_records(seeds=(2024, 2025, 2026)):
+    """A run of every method of the paper's tables on every benchmark, with counts by chance."""
+    wanted = layout.read(PAPER)
+    for table in wanted.tables:
+        for place, row in enumerate(table.rows):
+            for column in table.columns if row.select else ():
+                name, _ = layout.selector(row.select)
+                dataset, tasks = column.benchmark.split("/")
+                for seed in seeds:
+                    correct = triangle(int(tasks), seed + 31 * place)
+                    joint = name.endswith("joint")
+                    label = name + row.select[len(row.select.partition("[")[0]) :]
+                    options = {"passes": 100, "label": label}
+                    yield record(
+                        label, correct[-1:] if joint else correct, seed, joint=joint, options=options, dataset=dataset, backbone=AUGREG,
+                        task_classes=orders(int(tasks), seed), command=f"cl-bench run --methods {label}",
+                    )  # fmt: skip
+
+
+def shown(path):
+    """The cells of a Markdown table's rows and of the published lines below them, marks and emphasis taken away."""
+    ours, theirs = [], []
+    for line in path.read_text().partition("Differences to")[0].splitlines():
+        if line.startswith("| ") and "Acc." not in line:
+            plain = re.sub(r"<sup>.*?</sup>|</?\w+>|\*\*", "", line)
+            cells = [cell.strip() for cell in plain.strip("|").split("|")]
+            (theirs if "published" in plain else ours).append(cells)
+    return ours, theirs
+
+
+@pytest.fixture(scope="module")
+def paper_report(tmp_path_factory):
+    """The paper's tables from made-up runs of everything."""
+    root = tmp_path_factory.mktemp("paper")
+    unique = {found.spec.run_id(): found for found in paper_records()}
+    store = results(root / "results", unique.values())
+    return root, write.of_layout(PAPER, store, root / "out", None, None)
+
+
+def test_every_number_of_every_table_of_the_paper_is_what_its_records_say(paper_report):
+    root, _ = paper_report
+    expected = recompute.cells(PAPER, root / "results")
+    assert set(expected) == {"table1", "table2", "table3", "table4", "table5"}
+    for name, lines in expected.items():
+        ours, _ = shown(root / "out" / f"{name}.md")
+        count = len(lines[0])
+        assert [cells[-count:] for cells in ours] == lines
+    filled = sum(cell != "–" for lines in expected.values() for line in lines for cell in line)
+    assert filled > 200  # most of the 310 numbers of the rows that have a method here
+
+
+def test_where_a_run_may_be_compared_the_difference_to_the_published_number_stands_beside_it(paper_report):
+    root, _ = paper_report
+    ours, theirs = shown(root / "out" / "table1.md")
+    [own] = [cells for cells in ours if cells[0] == "VPT-NSP²"]
+    line = theirs[1]
+    assert line[:2] == ["published", f"91.74 ({float(own[1].split()[0]) - 91.74:+.2f})"]
+    assert line[2] == f"3.28 ({float(own[2].split()[0]) - 3.28:+.2f})"
+    text = (root / "out" / "table2.md").read_text()
+    # L2P was published with other weights than these runs', and its 20-split number was made by others
+    assert "not comparable: other checkpoint (published: vit_base_patch16_224.orig_in21k)" in text and "run by the authors of LAE" in text
+    assert "Visual Prompt Tuning in Null Space for Continual Learning (NeurIPS 2024), Table 2" in text
+    assert "| APG | ICCV'23 | – |" in text and ">89.35<" in text  # a method that is not here stays in the table
+
+
+def test_reports_import_neither_torch_nor_a_method(paper_report):
+    root, _ = paper_report
+    code = (
+        "import sys; from cl_bench.cli import main\n"
+        f"try: main(['report', {str(PAPER)!r}, '--results', {str(root / 'results')!r}, '--out', {str(root / 'again')!r}])\n"
+        "except SystemExit as end: assert end.code == 0\n"
+        "heavy = [name for name in sys.modules if name in ('torch', 'timm', 'torchvision') or name.startswith('cl_bench.methods')]\n"
+        "assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+    assert (root / "again" / "report.md").read_bytes() == (root / "out" / "report.md").read_bytes()
+
+
+# --- small reports
+
+SEQ = [[80], [60, 70], [50, 60, 70]]  # accuracy 60
+BETTER = [[80], [80, 60], [75, 75, 60]]  # accuracy 70
+
+
+def small(tmp_path, records, rows='["seq", "nsp2"]', columns='["glyphs/3"]', extra="", head="", **options):
+    """The Markdown of a one-table report, and its warnings."""
+    records = [found.model_copy(update={"spec": found.spec.model_copy(update={"dataset": "glyphs"})}) for found in records]
+    path = tmp_path / "report.toml"
+    path.write_text(f'title = "T"\n{head}\n[[table]]\nname = "t"\ntitle = "t"\ncolumns = {columns}\nrows = {rows}\n{extra}\n')
+    report = write.of_layout(path, results(tmp_path / "results", records), tmp_path / "out", options.get("accuracy"), options.get("forgetting"))
+    return report.text, report.warnings
+
+
+def line_of(text, title):
+    [found] = [line for line in text.splitlines() if line.startswith(f"| {title} |")]
+    return [cell.strip() for cell in found.strip("|").split("|")][1:]
+
+
+def test_a_row_is_the_runs_with_exactly_its_options(tmp_path):
+    records = [record("vpt-nsp2", SEQ), record("vpt-nsp2[eta=1.0]", BETTER, options={"eta": 1.0}), record("vpt-seq", SEQ)]
+    text, warnings = small(tmp_path, records, '["seq", "nsp2", "nsp2[eta=1]", "nsp2[eta=0.5]"]')
+    assert line_of(text, "VPT-NSP²")[0] == "<u>60.00</u>" and line_of(text, "VPT-NSP² [eta=1.0]")[0] == "**70.00**"
+    assert line_of(text, "nsp2[eta=0.5]") == ["–", "–"] and warnings == ["t: no run of nsp2[eta=0.5] on glyphs/3"]
+
+
+def test_missing_partial_and_unfinished_cells_are_shown_as_such(tmp_path):
+    records = [record("vpt-seq", SEQ, seed) for seed in (1, 2, 3)]
+    records += [record("vpt-nsp2", BETTER, 1), record("vpt-nsp2", BETTER, 2), record("vpt-nsp2", BETTER[:1], 3, "running")]
+    records += [record("vpt-pgp", SEQ[:2], 1, "failed")]
+    text, warnings = small(tmp_path, records, '["seq", "nsp2", "pgp", "joint"]')
+    assert line_of(text, "VPT-NSP²")[0] == "**70.00 ± 0.00 (2 of 3 seeds)**" and line_of(text, "vpt-pgp") == ["unfinished"] * 2
+    assert line_of(text, "joint") == ["–", "–"] and "t: no run of joint on glyphs/3" in warnings
+    assert "VPT-NSP², seed 3: not finished (1 tasks done)" in text and "vpt-pgp, seed 1: failed" in text
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ({"manifest_digest": "m2"}, r"2 data manifests \(digest\) \(m, m2\): they are not the same images"),
+        ({"weights_sha256": "w2"}, r"2 weights of one name"),
+        ({"backbone": AUGREG}, r"2 backbones .*name one with backbone = "),
+        ({"task_classes": ((0, 1, 2), (3,), (4, 5))}, r"2 task sizes"),
+    ],
+)
+def test_runs_that_may_not_share_a_column_are_refused_with_what_they_differ_in(tmp_path, other, said):
+    with pytest.raises(InputError, match=f"t: glyphs/3 stands for runs that may not share a column: {said}"):
+        small(tmp_path, [record("vpt-seq", SEQ), record("vpt-nsp2", SEQ, **other)])
+
+
+def test_a_column_can_name_the_backbone_it_means(tmp_path):
+    records = [record("vpt-seq", SEQ), record("vpt-seq", BETTER, backbone=AUGREG)]
+    text, _ = small(
+        tmp_path,
+        records,
+        '["seq"]',
+        f'[{{ benchmark = "glyphs/3", backbone = "{AUGREG.name}" }}, {{ benchmark = "glyphs/3", backbone = "toy_vit" }}]',
+    )
+    assert line_of(text, "vpt-seq") == ["70.00", "-5.00", "60.00", "20.00"]
+
+
+def test_two_configurations_of_one_name_are_never_averaged(tmp_path):
+    records = [record("vpt-seq", SEQ), record("vpt-seq", BETTER, 2025, precision="bf16")]
+    with pytest.raises(InputError, match=r"t: seq has 2 configurations on glyphs/3 \(precision: bf16, fp32\); choose with where"):
+        small(tmp_path, records, '["seq"]')
+    text, _ = small(tmp_path, records, '[{ select = "seq", where = { precision = "bf16" } }]')
+    assert line_of(text, "vpt-seq [precision=bf16]")[0] == "70.00"
+
+
+def test_trials_stand_only_where_their_limit_is_named_and_say_it(tmp_path):
+    records = [record("vpt-seq", SEQ), record("vpt-seq", BETTER, limit=50)]
+    text, _ = small(tmp_path, records, '["seq"]')
+    assert line_of(text, "vpt-seq")[0] == "60.00" and "trial" not in text
+    text, _ = small(tmp_path, records, '["seq"]', '[{ benchmark = "glyphs/3", limit = 50 }]')
+    assert line_of(text, "vpt-seq")[0] == "70.00" and "trial: at most 50 training images" in text
+
+
+def test_seeds_of_one_name_with_different_class_orders_are_named_and_not_paired(tmp_path):
+    records = [record("vpt-seq", SEQ), record("vpt-nsp2", BETTER, task_classes=TASKS[::-1])]
+    text, warnings = small(tmp_path, records, extra='baseline = "seq"')
+    assert warnings == ["t: seeds 2024 of VPT-NSP² and vpt-seq have different class orders and are not paired"] and "Differences" not in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "benchmark", "options", "reason"),
+    [
+        ({"smoke": True}, "cifar100/10", {}, r"smoke benchmark\."),
+        ({}, "imagenet-r/10", {}, "published for imagenet-r/10"),
+        ({"limit": 500}, "cifar100/10", {}, "a trial with at most 500 training images"),
+        ({"validation": 0.25}, "cifar100/10", {}, "evaluated on held-out training images"),
+        ({"options": {"passes": 5}}, "cifar100/10", {}, r"5 passes \(published: 100\)"),
+        ({"order": "natural"}, "cifar100/10", {}, r"class order natural \(published: nsp2\)"),
+        ({}, "cifar100/10", {"accuracy": "sample"}, r"accuracy as sample \(published: task_mean\)"),
+        ({"backbone": AUGREG.model_copy(update={"name": "vit_base_patch16_224.dino"})}, "cifar100/10", {}, "other checkpoint"),
+        ({}, "cifar100/10", {}, None),
+    ],
+)
+def test_a_published_number_that_may_not_be_compared_says_why(tmp_path, changes, benchmark, options, reason):
+    settings = {"options": {"passes": 100}, "backbone": AUGREG, "task_classes": orders(10, 1), "dataset": "cifar100", **changes}
+    found = record("vpt-nsp2", triangle(10, 5), **settings)
+    path = tmp_path / "r.toml"
+    limits = "".join(f", {key} = {settings[key]}" for key in ("limit", "validation") if key in settings)
+    path.write_text(
+        f'title = "T"\n{PUBLISHED}[[table]]\nname = "t"\ntitle = "t"\npublished = "tab:bsl"\nmetrics = ["accuracy"]\n'
+        f'columns = [{{ benchmark = "cifar100/10", published = "{benchmark}"{limits} }}]\nrows = [{{ select = "nsp2", published = "VPT-NSP²" }}]\n'
+    )
+    text = write.of_layout(path, results(tmp_path / "results", [found]), tmp_path / "out", options.get("accuracy"), None).text
+    [line] = [line for line in text.splitlines() if "<small>published" in line]
+    if reason is None:
+        assert re.search(r"91\.74 ± |91\.74 \([-+]\d+\.\d\d\)", line) and "not comparable" not in text
+    else:
+        assert line.endswith("<sup>a</sup> |") and "(" not in line and re.search(f"a: not comparable: {reason}", text)
+
+
+TABLE = "title = 'x'\n[[table]]\nname = 't'\ntitle = 't'\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("titel = 'x'\n", "unknown key 'titel'; did you mean 'title'"),
+        (TABLE + "columns = ['glyphs/3']\nrows = ['nsp3']\n", "unknown method 'nsp3'; did you mean 'nsp2'"),
+        (TABLE + "columns = ['glyhps/3']\nrows = ['seq']\n", "unknown data set 'glyhps'; did you mean 'glyphs'"),
+        (TABLE + "columns = ['glyphs']\nrows = ['seq']\n", "'glyphs' is not a benchmark"),
+        (TABLE + "columns = ['glyphs/3']\nrows = [{ selekt = 'seq' }]\n", "row 1: unknown option .*did you mean 'select'|unknown option .*row 1"),
+        (TABLE + "columns = ['glyphs/3']\nrows = ['nsp2[eta=1|2]']\n", "names 2 configurations"),
+        (TABLE + "columns = ['glyphs/3']\nrows = []\n", "rows must be a list with something in it"),
+        (TABLE + "columns = ['glyphs/3']\nrows = ['seq']\nbaseline = 'pgp'\n", "unknown baseline 'pgp'"),
+        (TABLE + "columns = ['glyphs/3']\nrows = [{ select = 'seq', published = 'VPT-Seq' }]\n", "need the label"),
+        ("title = 'x'\n[[figure]]\nname = 't'\nkind = 'pie'\ncolumns = ['glyphs/3']\nrows = ['seq']\n", "kind='pie' is not usable"),
+        ("title = 'x'\nbroken\n", "cannot read the report specification"),
+    ],
+)
+def test_a_specification_that_cannot_be_used_is_one_line_that_says_where(tmp_path, text, said):
+    (tmp_path / "r.toml").write_text(text)
+    with pytest.raises(InputError, match=said) as caught:
+        layout.read(tmp_path / "r.toml")
+    assert "\n" not in str(caught.value)
+
+
+def test_published_rows_and_tables_that_the_paper_does_not_have_are_named(tmp_path):
+    for row, table, said in (("VPT-Sec", "tab:bsl", "did you mean 'VPT-Seq'"), ("VPT-Seq", "tab:bls", "did you mean 'tab:bsl'")):
+        with pytest.raises(InputError, match=said):
+            small(tmp_path, [record("vpt-seq", SEQ)], f'[{{ select = "seq", published = "{row}" }}]', extra=f'published = "{table}"', head=PUBLISHED)
+
+
+def test_a_report_that_selects_nothing_is_an_error(tmp_path):
+    with pytest.raises(InputError, match="no run in .* is selected by any table"):
+        small(tmp_path, [record("vpt-pgp", SEQ)])
+    with pytest.raises(InputError, match="there is no results folder"):
+        write.of_layout(PAPER, results(tmp_path / "x", []).__class__(tmp_path / "none"), tmp_path, None, None)
+
+
+def test_best_and_second_can_be_ranked_between_lines_and_upper_bounds_never_are(tmp_path):
+    records = [record("vpt-seq", SEQ), record("vpt-nsp2", BETTER), record("vpt-pgp", SEQ), record("vpt-joint", [[99, 99, 99]], joint=True)]
+    rows = '["seq", "nsp2", { select = "pgp", rule = true }, { select = "joint", bound = true }]'
+    text, _ = small(tmp_path, records, rows, extra='rank = "groups"')
+    assert line_of(text, "VPT-NSP²")[0] == "**70.00**" and line_of(text, "vpt-seq")[0] == "<u>60.00</u>"
+    assert line_of(text, "vpt-pgp")[0] == "60.00" and line_of(text, "vpt-joint")[0] == "99.00"

@@ -1,0 +1,98 @@
+"""The published numbers: entered as printed, and consistent with what the paper says about them."""
+
+import re
+
+import pytest
+import toys
+
+from cl_bench.errors import InputError
+from cl_bench.report import published
+
+REGISTRY = published.Path(__file__).resolve().parents[1] / "results" / "published" / "nsp2.toml"
+FOUR = ("cifar100/10", "cifar100/20", "imagenet-r/10", "domainnet200/10")
+LONG = ("cifar100/50", "imagenet-r/50", "domainnet200/50", "imagenet-r/100", "domainnet200/100")
+
+
+def numbers(table, row, metric, benchmarks=FOUR):
+    registry = published.load(REGISTRY)
+    return [registry.number(table, row, benchmark, metric).mean for benchmark in benchmarks]
+
+
+def gains(table, row, base, metric, benchmarks=FOUR):
+    sign = 1 if metric == "accuracy" else -1
+    return [sign * (a - b) for a, b in zip(numbers(table, row, metric, benchmarks), numbers(table, base, metric, benchmarks), strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("table", "row", "base", "metric", "low", "high"),
+    [
+        ("tab:bsl", "VPT-NSP²", "VPT-Seq", "accuracy", 4.47, 10.26),
+        ("tab:bsl", "VPT-NSP²", "VPT-Seq", "forgetting", 9.05, 17.11),
+        ("tab:bsl", "CLIP-NSP²", "CLIP-Seq", "accuracy", 6.48, 9.31),
+        ("tab:bsl", "CLIP-NSP²", "CLIP-Seq", "forgetting", 2.68, 17.27),
+        ("tab:ablation", "B1", "none", "accuracy", 3.31, 9.03),
+        ("tab:ablation", "B1", "none", "forgetting", 5.42, 14.76),
+    ],
+)
+def test_the_gains_that_the_paper_states_are_those_of_its_tables(table, row, base, metric, low, high):
+    found = gains(table, row, base, metric)
+    assert (round(min(found), 2), round(max(found), 2)) == (low, high)
+
+
+def test_the_mean_gain_over_the_second_best_and_that_of_plasticity_enhancement_are_as_stated():
+    registry = published.load(REGISTRY)
+    names = [name for table, name in registry.rows if table == "tab:sota" and name != "VPT-NSP²"]
+    best = [max(found.mean for name in names if (found := registry.number("tab:sota", name, benchmark, "accuracy"))) for benchmark in FOUR]
+    ahead = [own - other for own, other in zip(numbers("tab:sota", "VPT-NSP²", "accuracy"), best, strict=True)]
+    assert round(sum(ahead) / 4, 2) == 1.49
+    found = gains("tab:long-task", "VPT-NSP² ‡", "VPT-NSP² †", "accuracy", LONG)
+    assert (round(min(found), 1), round(max(found), 1)) == (1.1, 2.9)
+
+
+def test_rows_that_stand_in_several_tables_are_the_same_everywhere():
+    for metric in published.METRICS:
+        full = numbers("tab:bsl", "VPT-NSP²", metric)
+        assert full == numbers("tab:sota", "VPT-NSP²", metric) == numbers("tab:ablation", "B1+B2+LN", metric)
+        assert full == numbers("tab:comparison-pgp", "VPT-NSP²", metric)
+        assert numbers("tab:bsl", "VPT-Seq", metric) == numbers("tab:ablation", "none", metric) == numbers("tab:comparison-pgp", "VPT-Seq", metric)
+        assert numbers("tab:ablation", "B1", metric) == numbers("tab:comparison-pgp", "VPT-NSP²-B1", metric)
+
+
+@pytest.mark.skipif(not (toys.SHARED / "paper").is_dir(), reason="the paper's source is not here")
+def test_every_number_in_the_source_of_the_papers_tables_is_here_in_its_place_and_no_other():
+    source = (toys.SHARED / "paper" / "nsp2_paper.tex").read_text()
+    registry = published.load(REGISTRY)
+    for label in registry.titles:
+        start = source.index(rf"\label{{{label}}}")
+        body = source[source.index(r"\midrule", start) : source.index(r"\end{tabular}", start)]
+        printed = [re.findall(r"\d+\.\d\d", line) for line in body.split(r"\\") if "&" in line]
+        entered = []
+        for (table, row), found in registry.rows.items():
+            if table == label:
+                benchmarks = LONG if label == "tab:long-task" else FOUR
+                line = []
+                for benchmark in benchmarks:
+                    for metric in published.METRICS:
+                        number = registry.number(table, row, benchmark, metric)
+                        line += [f"{part:.2f}" for part in (number.mean, number.spread) if part is not None] if number else []
+                assert set(found) <= {"name", "venue", *benchmarks}
+                entered.append(line)
+        assert entered == printed
+
+
+def test_what_is_known_about_a_number_is_the_last_fact_that_fits_its_row():
+    registry = published.load(REGISTRY)
+    own = registry.number("tab:bsl", "VPT-NSP²", "cifar100/10", "accuracy")
+    assert (own.known("backbone"), own.known("passes"), own.known("order")) == ("vit_base_patch16_224.augreg_in21k", 100, "nsp2")
+    assert registry.number("tab:sota", "CODA-P", "cifar100/10", "accuracy").spread == 0.74
+    assert registry.number("tab:comparison-pgp", "L2P", "cifar100/10", "accuracy").known("backbone") is None  # nobody states it for Table 5
+    assert registry.number("tab:sota", "L2P", "cifar100/20", "accuracy").by == "LAE"
+    assert registry.number("tab:sota", "L2P", "cifar100/20", "forgetting") is None
+
+
+def test_a_broken_registry_is_one_line(tmp_path):
+    with pytest.raises(InputError, match="cannot read the published numbers"):
+        published.load(tmp_path / "none.toml")
+    (tmp_path / "twice.toml").write_text(REGISTRY.read_text() + '\n[[table.row]]\nname = "L2P"\n')
+    with pytest.raises(InputError, match="row 'L2P' stands twice in tab:comparison-pgp"):
+        published.load(tmp_path / "twice.toml")
