@@ -14,8 +14,16 @@ app = typer.Typer(
 
 
 def show(report) -> None:
-    """Print a report's tables, what is missing, and where everything was written."""
-    typer.echo(report.text)
+    """Print a report's tables (as Markdown where nobody is looking), what is missing, and where everything was written."""
+    if sys.stdout.isatty():
+        from rich.console import Console
+
+        from cl_bench.report import terminal
+
+        for table in report.tables:
+            terminal.show(table, Console())
+    else:
+        typer.echo(report.text)
     for warning in report.warnings:
         typer.echo(f"warning: {warning}", err=True)
     typer.echo("written: " + ", ".join(map(str, report.paths)))

@@ -36,6 +36,7 @@ def test_wheel_and_source_distribution_hold_every_plugin_and_the_glyphs(tmp_path
     [wheel] = (tmp_path / "dist").glob("*.whl")
     names = set(zipfile.ZipFile(wheel).namelist())
     assert {f"cl_bench/{path.as_posix()}" for path in (*PLUGINS, *DATA)} <= names
+    assert "cl_bench/report/page.html.j2" in names
     assert {name.split("/")[0] for name in names if ".dist-info" not in name} == {"cl_bench"}
     [sdist] = (tmp_path / "dist").glob("*.tar.gz")
     with tarfile.open(sdist) as archive:

@@ -33,3 +33,12 @@ def test_every_command_of_the_readme_has_known_options(line):
     command = get_command(app).commands[words[1]]
     known = {name for parameter in command.params for name in parameter.opts}
     assert {word for word in words if word.startswith("--")} <= known
+
+
+def test_the_report_specification_can_be_read(tmp_path):
+    from cl_bench.report import layout
+
+    [text] = re.findall(r"```toml\n(.*?)```", TEXT, re.DOTALL)
+    (tmp_path / "mine.toml").write_text(text)
+    found = layout.read(tmp_path / "mine.toml")
+    assert [table.name for table in found.tables] == ["main"] and [figure.kind for figure in found.figures] == ["accuracy"]

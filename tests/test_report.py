@@ -1,5 +1,6 @@
 """Tables and figures recomputed from records made by hand."""
 
+import io
 import re
 import shutil
 import subprocess
@@ -9,7 +10,7 @@ from made import record
 
 from cl_bench.errors import InputError
 from cl_bench.record import Certificate
-from cl_bench.report import charts, tables, write
+from cl_bench.report import charts, tables, terminal, write
 from cl_bench.report.select import Conventions, group
 from cl_bench.store import Store
 
@@ -184,3 +185,15 @@ def test_rows_whose_predictions_depend_on_the_batch_carry_a_dagger_with_its_figu
 def test_records_without_certificates_still_make_a_table():
     [benchmark] = group([record("vpt-seq", SEQ)])
     assert "†" not in tables.markdown(tables.of_benchmark(benchmark, Conventions()))
+
+
+def test_a_terminal_shows_the_same_cells_without_markup():
+    from rich.console import Console
+
+    console = Console(width=200, file=io.StringIO(), force_terminal=True)
+    [benchmark] = group([record("vpt-seq", SEQ), record("vpt-nsp2", NSP2), record("vpt-joint", [[90, 90, 93]], joint=True)])
+    terminal.show(tables.of_benchmark(benchmark, Conventions()), console)
+    shown = console.file.getvalue()
+    assert re.search(r"\x1b\[1m *70\.00", shown) and re.search(r"\x1b\[4m *60\.00|\x1b\[4m60\.00", shown)
+    assert "<u>" not in shown and "**" not in shown
+    assert "sample standard deviation" in shown

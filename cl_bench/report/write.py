@@ -21,6 +21,7 @@ class Report:
     text: str
     paths: list[Path]
     warnings: list[str]
+    tables: list[Table]
 
 
 def of_records(records: Sequence[RunRecord], store: Store, out: Path, conventions: Conventions) -> Report:
@@ -43,7 +44,7 @@ def of_records(records: Sequence[RunRecord], store: Store, out: Path, convention
             paths += drawn
             made.append((table, _pictures(drawn)))
         paths.append(_write_page(out, "Results", made, []))
-    return Report("\n".join(tables.markdown(table) for table, _ in made), paths, [])
+    return Report("\n".join(tables.markdown(table) for table, _ in made), paths, [], [table for table, _ in made])
 
 
 def of_layout(path: Path, store: Store, out: Path, accuracy: str | None, forgetting: str | None) -> Report:
@@ -74,7 +75,7 @@ def of_layout(path: Path, store: Store, out: Path, accuracy: str | None, forgett
         write_atomically(out / "report.md", "\n".join([text, *shown]).encode())
         write_atomically(out / "report.tex", tables.latex(made).encode())
         page = _write_page(out, wanted.title, [(table, []) for table in made], pictures)
-    return Report(text, [*paths, out / "report.md", out / "report.tex", page], found.warnings)
+    return Report(text, [*paths, out / "report.md", out / "report.tex", page], found.warnings, made)
 
 
 def read_records(store: Store) -> tuple[list[RunRecord], list[str]]:
