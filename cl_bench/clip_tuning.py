@@ -84,6 +84,11 @@ class ClipTuning(Prompted):
             self.register_buffer("factors", torch.zeros(0, gaussians.packed_length(width), device=self.device))  # of Sigma_k
         self.refinement_losses: list[float] = []
 
+    @property
+    def keeps(self) -> str:
+        """The Gaussians, where the projection is refined on them."""
+        return "one Gaussian of features per class" if self.config.refine_head else ""
+
     def grow(self, task: TaskInfo) -> None:
         """Make room for the task's text features and, with refinement, its classes' Gaussians."""
         for name in ("text_features", "means", "factors") if self.config.refine_head else ("text_features",):

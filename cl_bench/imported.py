@@ -25,6 +25,7 @@ class ImportedSpec(Strict):
     backbone: str | None = None
     joint: bool = False
     as_published: tuple[str, ...] = ()
+    keeps: str = ""
     options: dict = {}
 
     @property

@@ -72,6 +72,11 @@ class Method(nn.Module, ABC):
         return images
 
     @property
+    def keeps(self) -> str:
+        """What a table must say is kept of old tasks' images besides what was trained, such as "a Gaussian of features per class"; "" for nothing."""
+        return ""
+
+    @property
     def couples_batch(self) -> bool:
         """Whether the loss of an image depends on those beside it, so that a batch cannot be learned in parts."""
         return False

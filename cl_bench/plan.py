@@ -87,6 +87,9 @@ def _specs(request: Request) -> list[RunSpec]:
             config = build_config(kind.Config, [*baseline, _known(per_method, kind), options], plugin.name)
             differing = [*(["as_published"] if behaviour else []), *differences(config, build_config(kind.Config, baseline, plugin.name))]
             differing += [f"{key}={format_option(value)}" for key, value in _transform_of(chosen).items()]
+            init_seed = seed if request.init_seed is None else request.init_seed
+            # a method refuses backbones and options that do not fit here
+            built = kind(config, trunk, StreamInfo(init_seed, splits, source.TEMPLATES))
             spec = RunSpec(
                 method=plugin.name,
                 method_version=kind.version,
@@ -98,7 +101,7 @@ def _specs(request: Request) -> list[RunSpec]:
                 joint=kind.joint,
                 order=order,
                 order_seed=order_seed,
-                init_seed=seed if request.init_seed is None else request.init_seed,
+                init_seed=init_seed,
                 data_seed=seed if request.data_seed is None else request.data_seed,
                 backbone=backbone,
                 weights_sha256=trunk.weights_sha256,
@@ -110,11 +113,11 @@ def _specs(request: Request) -> list[RunSpec]:
                 label=plugin.name + (f"[{','.join(differing)}]" if differing else ""),
                 display=kind.display,
                 smoke=source.smoke,
+                keeps=built.keeps,
                 losses=request.losses and not kind.joint,
                 command=single_run(request, plugin.name, {**asked, **chosen}, splits, seed, _meaning_something(request.set, kind)),
                 as_published=tuple(f"{key}={format_option(value)}" for key, value in behaviour.items()),
             )
-            kind(config, trunk, StreamInfo(spec.init_seed, splits, source.TEMPLATES))  # a method refuses backbones and options that do not fit here
             specs.append(spec)
     return specs
 

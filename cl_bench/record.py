@@ -35,6 +35,7 @@ class RunSpec(Strict):
     label: str  # the method with the options that differ from the benchmark's preset
     display: str  # the method's name in tables
     smoke: bool = False
+    keeps: str = ""  # what the method keeps of old tasks' images, see `Method.keeps`
     as_published: tuple[str, ...] = ()  # what `as_published` set, such as "batchwise_eval=on"
     command: str = ""  # that makes this run alone; its settings above are exact, this is how to ask for them
     losses: bool = False  # whether the training losses of the first two tasks are measured after every task
@@ -51,7 +52,7 @@ class RunSpec(Strict):
 
     def identity(self) -> dict:
         """The JSON values that are hashed: a change in any of them is another run."""
-        values = self.model_dump(mode="json", exclude={"dataset_argument", "label", "display", "smoke", "as_published", "command", "losses"})
+        values = self.model_dump(mode="json", exclude={"dataset_argument", "label", "display", "smoke", "keeps", "as_published", "command", "losses"})
         values["backbone"].pop("weights")
         return values
 

@@ -78,6 +78,7 @@ def test_devices_that_do_not_exist_are_refused(asked):
         devices(asked)
 
 
+@pytest.mark.slow
 def test_every_record_is_the_same_with_shared_first_tasks_and_without(toy_request, tmp_path):
     from rich.console import Console
 

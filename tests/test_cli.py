@@ -38,7 +38,8 @@ def test_run_prints_the_table_writes_the_report_and_repeating_it_trains_nothing(
     assert [line.split("|")[1].strip() for line in table] == ["VPT-Seq", "VPT-NSP² [eta=0.9]", "VPT-NSP² [eta=1]", "VPT joint (upper bound)"]
     assert all(line.rstrip(" |").endswith("2") for line in table)
     folder = here / "reports" / "folder-data-2-test_vit-32px"
-    assert {path.name for path in folder.iterdir()} == {"table.md", "table.tex", "accuracy.png", "accuracy.pdf", "tradeoff.png", "tradeoff.pdf"}
+    figures = {f"{name}.{suffix}" for name in ("accuracy", "tradeoff", "cost") for suffix in ("png", "pdf", "csv")}
+    assert {path.name for path in folder.iterdir()} == {"table.md", "table.tex", *figures}
     assert (folder / "table.md").read_text() in out
     assert "finished: vpt-nsp2" in err
 
@@ -75,6 +76,7 @@ def test_a_failed_run_leaves_the_others_and_exits_with_1(capsys, here, base):
     assert out.splitlines()[-1] == "2 runs: 1 done, 1 failed" and "the training loss of task 1 became" in out
 
 
+@pytest.mark.slow
 def test_a_damaged_record_is_set_aside_with_a_warning_and_its_run_starts_again(capsys, here, base):
     code, expected, _ = call(capsys, "run", "--methods", "seq", *base)
     [record] = (here / "results" / "runs").glob("*/record.json")
@@ -156,7 +158,7 @@ except SystemExit:
 """
 REPORT = """
 import sys
-import cl_bench.inspect, cl_bench.report.plots, cl_bench.report.write
+import cl_bench.inspect, cl_bench.report.draw, cl_bench.report.page, cl_bench.report.versus, cl_bench.report.write
 cl_bench.inspect.method_lines(None)
 assert "torch" not in sys.modules
 """

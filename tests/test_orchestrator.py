@@ -139,6 +139,7 @@ files.write_atomically = full
 """
 
 
+@pytest.mark.slow
 def test_a_full_disk_stops_before_another_run_is_started(base, tmp_path):
     code, _, err = finish(start(tmp_path, "run", "--methods", "seq,pgp", "--jobs", "1", "--set", "passes=2", *base, patch=FULL))
     assert code == 1 and "No space left on device; free space and repeat the command" in err.splitlines()[-1]
@@ -157,6 +158,7 @@ trainer.Trainer._backward = short_of_memory
 """
 
 
+@pytest.mark.slow
 def test_out_of_memory_is_tried_once_more_in_parts_of_the_same_batch(base, tmp_path):
     arguments = ["run", "--methods", "seq", "--set", "passes=2", *base]
     code, _, err = finish(start(tmp_path, *arguments, "--no-retry", patch=OUT_OF_MEMORY))

@@ -197,3 +197,10 @@ def test_a_terminal_shows_the_same_cells_without_markup():
     assert re.search(r"\x1b\[1m *70\.00", shown) and re.search(r"\x1b\[4m *60\.00|\x1b\[4m60\.00", shown)
     assert "<u>" not in shown and "**" not in shown
     assert "sample standard deviation" in shown
+
+
+def test_rows_that_keep_something_of_old_images_are_marked_with_what_it_is():
+    [benchmark] = group([record("clip-nsp2", SEQ, keeps="one Gaussian of features per class"), record("clip-seq", SEQ)])
+    text = tables.markdown(tables.of_benchmark(benchmark, Conventions()))
+    assert "| clip-nsp2 § |" in text and "| clip-seq |" in text
+    assert "§ clip-nsp2: keeps one Gaussian of features per class of old tasks." in text

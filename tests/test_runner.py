@@ -68,6 +68,7 @@ def kill_and_repeat(spec, root, moments, threads="1"):
     return Store(root).load(spec)
 
 
+@pytest.mark.slow
 def test_sigkill_while_training_leaves_a_run_that_finishes_to_the_same_record(toy_request, tmp_path):
     spec = spec_of(toy_request, set={**QUICK, "passes": 60})
     whole = execute(spec, tmp_path / "whole")
@@ -113,6 +114,7 @@ def test_an_error_inside_a_method_fails_the_run_by_its_name(toy_request, tmp_pat
         execute(spec, tmp_path)
 
 
+@pytest.mark.slow
 def test_two_processes_on_one_run_train_it_once(toy_request, tmp_path):
     spec = spec_of(toy_request, "seq", set={**QUICK, "passes": 40})
     path = write_spec(spec, Store(tmp_path).folder(spec))

@@ -130,10 +130,9 @@ def _columns_note(columns: Sequence[Sequence[Row]]) -> str:
 def _title(wanted: RowLayout, rows: Sequence[Row | None]) -> str:
     """The row's name, with the marks that its runs carry."""
     own = next((row for row in rows if row), None)
-    title = wanted.title or (own.title.rstrip(" †‡") if own else wanted.select or wanted.imported or wanted.published or "")
+    title = wanted.title or (own.name if own else wanted.select or wanted.imported or wanted.published or "")
     present = [row for row in rows if row]
-    title += " †" if any(not certificate.inductive for row in present for certificate in row.certificates) else ""
-    return title + (" ‡" if any(row.imported for row in present) else "")
+    return title + max((row.marks for row in present), key=len, default="")
 
 
 def _line(layout: TableLayout, wanted: RowLayout, rows: Sequence[Row | None], planned: Sequence[list], found: Found) -> Line:

@@ -38,7 +38,7 @@ def _protocol(rows: Sequence[Row]) -> list[str]:
     notes = {}  # a row of several benchmarks says a thing once
     for row in rows:
         if row.spec.as_published:
-            notes[f"{row.title.removesuffix(' †')}: {', '.join(row.spec.as_published)}."] = None
+            notes[f"{row.name}: {', '.join(row.spec.as_published)}."] = None
     for row in rows:
         found = row.certificates
         if any(not certificate.inductive for certificate in found):
@@ -50,12 +50,15 @@ def _protocol(rows: Sequence[Row]) -> list[str]:
             right = ", ".join(f"{100 * count / images:.1f} % {where}" for where, count in shares.items())
             changed = f"{sum(c.changed_in_batches for c in found)} in stream order, {sum(c.changed_when_shuffled for c in found)} shuffled"
             notes[
-                f"† {row.title.removesuffix(' †')}: predictions depend on the batch. Of {images} test images so many are predicted otherwise "
+                f"† {row.name}: predictions depend on the batch. Of {images} test images so many are predicted otherwise "
                 f"in a batch than alone: {changed}; right: {right}."
             ] = None
     unasked = dict.fromkeys(row.title for row in rows if len(row.certificates) < len(row.ran))
     if unasked:
         notes[f"Without inductive certificate (cl-bench certify makes it): {', '.join(unasked)}."] = None
+    for row in rows:
+        if row.spec.keeps:
+            notes[f"§ {row.name}: keeps {row.spec.keeps} of old tasks."] = None
     for row in rows:
         if row.imported:
             backbone = f", backbone {row.spec.backbone}" if row.spec.backbone else ""

@@ -49,13 +49,21 @@ class Row:
         return list(filter(None, self.label.partition("[")[2].rstrip("]").split(",")))
 
     @property
-    def title(self) -> str:
-        """The method's name in tables, with the options that set it apart from the other rows."""
+    def name(self) -> str:
+        """The method's name, with the options that set it apart from the other rows."""
         own = [option.replace("_", " ") if option == "as_published" else option for option in self.options if option not in self.shared_options]
-        name = f"{self.display} [{', '.join(own)}]" if own else self.display
-        if self.imported:
-            return f"{self.display} ‡"
-        return f"{name} †" if any(not certificate.inductive for certificate in self.certificates) else name
+        return f"{self.display} [{', '.join(own)}]" if own and not self.imported else self.display
+
+    @property
+    def marks(self) -> str:
+        """†: predictions depend on the batch. §: something of old tasks' images is kept. ‡: imported."""
+        batch = any(not certificate.inductive for certificate in self.certificates)
+        return " †" * batch + " §" * bool(self.spec.keeps) + " ‡" * self.imported
+
+    @property
+    def title(self) -> str:
+        """The name with its marks, as it stands in tables."""
+        return self.name + self.marks
 
     @property
     def certificates(self) -> list[Certificate]:

@@ -128,6 +128,6 @@ def escape(text: str) -> str:
         "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}",
         "^": r"\textasciicircum{}", "²": r"\textsuperscript{2}", "±": r"$\pm$", "–": "--", "—": "---", "†": r"$\dagger$", "‡": r"$\ddagger$",
         "<": r"\textless{}", ">": r"\textgreater{}", "↑": r"$\uparrow$", "↓": r"$\downarrow$", "✓": r"$\checkmark$", "₁": "$_1$", "₂": "$_2$",
-        "η": r"$\eta$", "×": r"$\times$",
+        "§": r"\S", "η": r"$\eta$", "×": r"$\times$",
     }  # fmt: skip
     return "".join(special.get(character, character) for character in text)
