@@ -1,6 +1,8 @@
 """Run records made by hand, and results folders of them."""
 
 import io
+import shutil
+import subprocess
 
 import numpy as np
 
@@ -58,3 +60,10 @@ def results(root, records, right=None) -> Store:
             np.savez_compressed(content, truth=truth, task_001=truth * 0 - 1, **{f"task_{len(found.tasks):03d}": np.where(correct, truth, -1)})
             write_atomically(store.folder(found.spec) / "predictions.npz", content.getvalue())
     return store
+
+
+def has_latex() -> bool:
+    """Whether pdflatex and the packages of our tables are installed."""
+    if shutil.which("pdflatex") is None or shutil.which("kpsewhich") is None:
+        return False
+    return all(subprocess.run(["kpsewhich", f"{name}.sty"], capture_output=True).returncode == 0 for name in ("booktabs", "adjustbox", "geometry"))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import recompute
-from made import TASKS, orders, record, results, triangle
+from made import TASKS, has_latex, orders, record, results, triangle
 
 from cl_bench.config import BackboneSpec
 from cl_bench.errors import InputError
@@ -94,6 +94,31 @@ def test_reports_import_neither_torch_nor_a_method(paper_report):
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
     assert (root / "again" / "report.md").read_bytes() == (root / "out" / "report.md").read_bytes()
+
+
+def test_the_markdown_renders_as_tables_of_equal_rows_with_emphasis_and_marks(paper_report):
+    from markdown_it import MarkdownIt
+
+    root, _ = paper_report
+    rendered = MarkdownIt("commonmark", {"html": True}).enable("table").render((root / "out" / "report.md").read_text())
+    tables = re.findall(r"<table>(.*?)</table>", rendered, re.DOTALL)
+    assert len(tables) == 5 + 4  # four of the five have a baseline, and so a table of differences
+    for table in tables:
+        assert len({len(re.findall(r"<t[hd]", row)) for row in re.findall(r"<tr>(.*?)</tr>", table, re.DOTALL)}) == 1
+        assert "**" not in table
+    assert "<strong>" in tables[0] and "<u>" in tables[0] and "<small>published</small>" in tables[0] and "<sup>a</sup>" in "".join(tables)
+
+
+@pytest.mark.skipif(not has_latex(), reason="no LaTeX with booktabs and adjustbox here")
+def test_the_papers_tables_compile_as_they_are_and_nothing_sticks_out(paper_report):
+    root, _ = paper_report
+    folder = root / "out"
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "report.tex"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert not re.search(r"Missing character|Overfull", done.stdout)
+    text = (folder / "report.tex").read_text()
+    assert text.count(r"\begin{tabular}") == 5 and r"\multicolumn{2}{c}{10S-CIFAR-100}" in text and r"$\checkmark$" in text
 
 
 # --- small reports

@@ -2,11 +2,10 @@
 
 import io
 import re
-import shutil
 import subprocess
 
 import pytest
-from made import record
+from made import has_latex, record
 
 from cl_bench.errors import InputError
 from cl_bench.record import Certificate
@@ -108,13 +107,6 @@ def test_the_latex_document_is_complete_and_holds_the_numbers():
     assert r"VPT-NSP\textsuperscript{2} & \textbf{70.00}" in text and r"head\_init=fresh" in text
     columns = {line.count("&") for line in text.splitlines() if line.endswith(r"\\")}
     assert columns == {5}
-
-
-def has_latex() -> bool:
-    """Whether pdflatex and booktabs are installed."""
-    if shutil.which("pdflatex") is None or shutil.which("kpsewhich") is None:
-        return False
-    return subprocess.run(["kpsewhich", "booktabs.sty"], capture_output=True).returncode == 0
 
 
 @pytest.mark.skipif(not has_latex(), reason="no LaTeX with booktabs here")

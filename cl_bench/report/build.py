@@ -122,9 +122,13 @@ def table(layout: TableLayout, found: Found) -> Table:
 
 def _columns_note(columns: Sequence[Sequence[Row]]) -> str:
     """Which benchmarks and backbones the columns are, with every deviation from the full protocol."""
-    specs = [next((row.spec for row in column if not row.imported), None) for column in columns]
-    told = dict.fromkeys(f"{spec.benchmark_name()}, backbone {spec.backbone.name}, {spec.backbone.image_size} px" for spec in specs if spec)
-    return f"Run here: {'; '.join(told)}." if told else "Nothing of this was run here."
+    on: dict[str, list[str]] = {}
+    for column in columns:
+        spec = next((row.spec for row in column if not row.imported), None)
+        if spec:
+            on.setdefault(f"backbone {spec.backbone.name}, {spec.backbone.image_size} px", []).append(spec.benchmark_name())
+    told = [f"{', '.join(dict.fromkeys(benchmarks))}: {backbone}" for backbone, benchmarks in on.items()]
+    return f"Run here on {'; '.join(told)}." if told else "Nothing of this was run here."
 
 
 def _title(wanted: RowLayout, rows: Sequence[Row | None]) -> str:

@@ -78,6 +78,12 @@ def line(axes, place: int, xs: Sequence[float], values: Sequence[tuple[float, fl
         axes.fill_between(xs, low, high, color=colour, alpha=0.15, linewidth=0)
 
 
+def _over_tasks(axis, title: str) -> None:
+    axis.set_title(title)
+    axis.set_xlabel("tasks learned")
+    axis.xaxis.get_major_locator().set_params(integer=True)
+
+
 def legend(figure: Figure, axes: Sequence) -> None:
     """One legend under all panels."""
     found = {}
@@ -108,9 +114,7 @@ def accuracy(panels: Sequence[Panel], conventions: Conventions) -> Drawn | None:
             else:
                 line(axis, place, range(1, len(values) + 1), values, name)
             numbers += [(panel.title, name, t, mean, spread, len(curves)) for t, (mean, spread) in enumerate(values, 1)]
-        axis.set_title(panel.title)
-        axis.set_xlabel("tasks learned")
-        axis.xaxis.get_major_locator().set_params(integer=True)
+        _over_tasks(axis, panel.title)
     axes[0].set_ylabel("accuracy on seen classes (%)")
     legend(figure, axes)
     return Drawn(figure, numbers)
@@ -135,9 +139,7 @@ def losses(panels: Sequence[Panel], conventions: Conventions) -> Drawn | None:
                 values = [metrics.mean_and_spread(at) for at in zip(*curves, strict=True)]
                 line(axis, place, range(task + 1, task + 1 + len(values)), values, f"{name}, task {task + 1}", "-" if task == 0 else "--")
                 numbers += [(panel.title, name, task + 1, t, mean, spread, len(found)) for t, (mean, spread) in enumerate(values, task + 1)]
-        axis.set_title(panel.title)
-        axis.set_xlabel("tasks learned")
-        axis.xaxis.get_major_locator().set_params(integer=True)
+        _over_tasks(axis, panel.title)
     axes[0].set_ylabel("training loss of the task")
     legend(figure, axes)
     return Drawn(figure, numbers)

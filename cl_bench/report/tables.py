@@ -94,7 +94,7 @@ def latex_table(table: Table) -> str:
         parts = [*map(escape, table.words(line)), *cells, *_count(table, line)]
         body.append(" & ".join(rf"{{\footnotesize {part}}}" if line.quiet and part else part for part in parts) + r" \\")
     caption = escape(re.sub(r"^Table \d+: ", "", table.title))  # LaTeX numbers tables itself
-    notes = rf"\parbox{{\linewidth}}{{\footnotesize {escape(' '.join(table.notes))}}}"
+    notes = rf"\parbox{{\linewidth}}{{\footnotesize\raggedright {escape(' '.join(table.notes))}}}"
     return "\n".join([
         r"\begin{table}[t]", r"\centering", r"\small", f"\\caption{{{caption}}}", r"\begin{adjustbox}{max width=\linewidth}",
         r"\begin{tabular}{@{}" + "l" * words + "c" * numbers + r"@{}}", r"\toprule", *_latex_head(table, words), r"\midrule", *body, r"\bottomrule",
