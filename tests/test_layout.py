@@ -262,6 +262,13 @@ def test_a_specification_that_cannot_be_used_is_one_line_that_says_where(tmp_pat
     assert "\n" not in str(caught.value)
 
 
+def test_six_seeds_that_agree_are_a_star_with_its_meaning_below(tmp_path):
+    records = [record(name, correct, seed) for seed in range(6) for name, correct in (("vpt-seq", SEQ), ("vpt-nsp2", BETTER))]
+    text, _ = small(tmp_path, records, extra='baseline = "seq"\nmetrics = ["accuracy"]')
+    assert line_of(text.partition("Differences")[0], "VPT-NSP²") == ["**70.00 ± 0.00**<sup>*</sup>"] and "*: differs from vpt-seq, p < 0.05" in text
+    assert "| VPT-NSP² | glyphs/3 | Acc. ↑ | +10.00 | – | 0.031 |" in text
+
+
 def test_published_rows_and_tables_that_the_paper_does_not_have_are_named(tmp_path):
     for row, table, said in (("VPT-Sec", "tab:bsl", "did you mean 'VPT-Seq'"), ("VPT-Seq", "tab:bls", "did you mean 'tab:bsl'")):
         with pytest.raises(InputError, match=said):

@@ -8,7 +8,7 @@ from cl_bench.record import RunSpec
 from cl_bench.report import notes, significance
 from cl_bench.report.layout import ColumnLayout, FigureLayout, RowLayout, TableLayout, selector
 from cl_bench.report.published import METRICS, Registry
-from cl_bench.report.select import Benchmark, Conventions, Row, options_in, settings_of
+from cl_bench.report.select import MARKS, Benchmark, Conventions, Row, options_in, settings_of
 from cl_bench.report.significance import Answers
 from cl_bench.report.table import Cell, Difference, Line, Table, cell, heading, number, rank
 
@@ -113,6 +113,10 @@ def table(layout: TableLayout, found: Found) -> Table:
         _compare(layout, grid, found, made)
     columns = [[row for row in column if row] for column in zip(*grid, strict=True)]
     made.notes = [_columns_note(columns), *notes.of_table(columns, found.conventions, layout.metrics)]
+    if any("*" in cell_.marks for line in made.lines for cell_ in line.cells):
+        made.notes.append(
+            f"*: differs from {made.baseline}, p < {significance.LEVEL} (exact permutation test over seeds, Holm-adjusted over the table)."
+        )
     made.notes += [f"{letter}: {reason}." for reason, letter in letters.items()]
     if letters or any(line.quiet for line in made.lines):
         header = found.registry.header
@@ -136,7 +140,7 @@ def _title(wanted: RowLayout, rows: Sequence[Row | None]) -> str:
     own = next((row for row in rows if row), None)
     title = wanted.title or (own.name if own else wanted.select or wanted.imported or wanted.published or "")
     present = [row for row in rows if row]
-    return title + max((row.marks for row in present), key=len, default="")
+    return title + "".join(mark for mark in MARKS if any(mark in row.marks for row in present))
 
 
 def _line(layout: TableLayout, wanted: RowLayout, rows: Sequence[Row | None], planned: Sequence[list], found: Found) -> Line:
@@ -175,7 +179,7 @@ def _published_line(layout: TableLayout, wanted: RowLayout, rows: Sequence[Row |
                 else:
                     made.text += f" ({round(100 * ours.value, 2) - theirs.mean:+.2f})"
             if theirs.by:
-                made.marks += letters.setdefault(f"run by the authors of {theirs.by}", _letter(len(letters)))
+                made.marks += ("," if made.marks else "") + letters.setdefault(f"run by the authors of {theirs.by}", _letter(len(letters)))
             cells.append(made)
     return Line("published", cells, quiet=True) if any(made.text != Cell().text for made in cells) else None
 
@@ -209,20 +213,14 @@ def _compare(layout: TableLayout, grid: Sequence[Sequence[Row | None]], found: F
                 result = significance.compare(row, grid[base][index], metric, found.conventions, (found.answers, found.answers))
                 if result:
                     cell_ = line.cells[index * len(layout.metrics) + offset]
-                    compared.append(
-                        (
-                            cell_,
-                            result,
-                            Difference(line.title, column.heading, heading(metric), 100 * result.mean, len(result.differences), None, None),
-                        )
-                    )
-    tested = [item for item in compared if item[1].p is not None]
-    for (cell_, _, difference), p in zip(tested, significance.holm([result.p for _, result, _ in tested]), strict=True):
+                    interval = result.interval and (100 * result.interval[0], 100 * result.interval[1])
+                    told = (line.title, column.heading, heading(metric), 100 * result.mean, len(result.differences))
+                    made.differences.append(Difference(*told, None, interval))
+                    compared.append((cell_, result.p, made.differences[-1]))
+    tested = [(cell_, p, difference) for cell_, p, difference in compared if p is not None]
+    for (cell_, _, difference), p in zip(tested, significance.holm([p for _, p, _ in tested]), strict=True):
         difference.p = p
         cell_.marks += "*" if p < significance.LEVEL else ""
-    for _, result, difference in compared:
-        difference.interval = result.interval and (100 * result.interval[0], 100 * result.interval[1])
-        made.differences.append(difference)
 
 
 def _warn_of_other_orders(where: str, row: Row, baseline: Row, found: Found) -> None:

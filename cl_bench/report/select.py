@@ -22,6 +22,9 @@ class Conventions:
     forgetting: str = "chaudhry"
 
 
+MARKS = (" †", " §", " ‡")  # predictions depend on the batch; something of old tasks' images is kept; imported
+
+
 @dataclass
 class Row:
     """All seeds of one method with one configuration."""
@@ -56,9 +59,9 @@ class Row:
 
     @property
     def marks(self) -> str:
-        """†: predictions depend on the batch. §: something of old tasks' images is kept. ‡: imported."""
-        batch = any(not certificate.inductive for certificate in self.certificates)
-        return " †" * batch + " §" * bool(self.spec.keeps) + " ‡" * self.imported
+        """Those of `MARKS` that it carries."""
+        carried = (any(not certificate.inductive for certificate in self.certificates), bool(self.spec.keeps), self.imported)
+        return "".join(mark for mark, carries in zip(MARKS, carried, strict=True) if carries)
 
     @property
     def title(self) -> str:
