@@ -56,6 +56,9 @@ def run(
     if not any(outcome.trained for outcome in outcomes):
         typer.echo("nothing to train: every run of this command is finished", err=True)
     records = [outcome.record for outcome in outcomes if outcome.record]
+    lacking = [record for record in records if request.losses and not record.spec.joint and any(task.kept_losses is None for task in record.tasks)]
+    if lacking:
+        typer.echo(f"warning: {len(lacking)} runs were begun without --losses and lack them; `cl-bench clean` them and repeat the command", err=True)
     if records:
         from cl_bench.report import write
         from cl_bench.report.select import Conventions

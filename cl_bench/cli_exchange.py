@@ -83,6 +83,6 @@ def import_(
     from cl_bench import imported
 
     sizes = None if test_sizes is None else imported.parse_sizes(test_sizes)
-    spec = imported.ImportedSpec(display=name, benchmark=imported.checked_benchmark(benchmark), seed=seed, source=source, backbone=backbone)
+    spec = imported.described(display=name, benchmark=imported.checked_benchmark(benchmark), seed=seed, source=source, backbone=backbone)
     record = imported.read_matrix(matrix, spec, sizes, percent)
     typer.echo(f"written: {imported.save(record, results)} ({len(record.tasks)} tasks)")

@@ -2,12 +2,14 @@
 
 import csv
 import re
+from hashlib import sha256
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import ValidationError
+from pydantic import StringConstraints, ValidationError
 
 from cl_bench import registry
-from cl_bench.config import Strict
+from cl_bench.config import Strict, build_config, canonical_json
 from cl_bench.errors import InputError
 from cl_bench.metrics import accuracy_matrix
 from cl_bench.store import write_atomically
@@ -15,13 +17,16 @@ from cl_bench.store import write_atomically
 PARTS = 1_000_000  # fractions without test sizes are kept as millionths
 
 
+OneLine = Annotated[str, StringConstraints(min_length=1, pattern=r"^[^\x00-\x1f]*$")]
+
+
 class ImportedSpec(Strict):
     """What a table says of an imported matrix, under the names that a run's specification has."""
 
-    display: str
+    display: OneLine
     benchmark: str  # such as "cifar100/10"
-    seed: str
-    source: str
+    seed: OneLine
+    source: OneLine
     backbone: str | None = None
     joint: bool = False
     as_published: tuple[str, ...] = ()
@@ -71,6 +76,11 @@ def parse_sizes(text: str) -> tuple[int, ...]:
     return tuple(map(int, parts))
 
 
+def described(**values) -> ImportedSpec:
+    """The specification with these values. Raises InputError for those that cannot be used."""
+    return build_config(ImportedSpec, [values], "the import")
+
+
 def read_matrix(path: Path, spec: ImportedSpec, test_sizes: tuple[int, ...] | None, percent: bool) -> ImportedRecord:
     """A lower triangle of accuracies, one line after each task; cells above the diagonal may be empty, missing or 0.
 
@@ -82,23 +92,23 @@ def read_matrix(path: Path, spec: ImportedSpec, test_sizes: tuple[int, ...] | No
     if test_sizes is not None and len(test_sizes) != len(rows):
         raise InputError(f"{path} has {len(rows)} tasks, --test-sizes has {len(test_sizes)}")
     sizes, scale = test_sizes or (PARTS,) * len(rows), 100.0 if percent else 1.0
-    if not percent and max(map(max, rows)) > 1:
+    if not percent and max(value for row in rows for value, _ in row) > 1:
         raise InputError(f"{path} holds values above 1; give --percent if they are percentages")
     correct = []
     for line, row in enumerate(rows, 1):
-        for column, value in enumerate(row, 1):
-            count = value / scale * sizes[column - 1]
+        for column, (value, decimals) in enumerate(row, 1):
+            count, unit = value / scale * sizes[column - 1], 0.5 * 10.0**-decimals / scale * sizes[column - 1]
             if not 0 <= value <= scale:
                 raise InputError(f"{path}, line {line}, task {column}: {value:g} is not between 0 and {scale:g}")
-            if test_sizes is not None and abs(count - round(count)) > 0.01 * sizes[column - 1] / 2:
+            if test_sizes is not None and abs(count - round(count)) > unit + 1e-6:
                 raise InputError(f"{path}, line {line}, task {column}: {value:g} of {sizes[column - 1]} images is not a whole number of images")
-        correct.append(tuple(round(value / scale * size) for value, size in zip(row, sizes, strict=False)))
+        correct.append(tuple(round(value / scale * size) for (value, _), size in zip(row, sizes, strict=False)))
     accuracy_matrix(correct, sizes)
     return ImportedRecord(spec=spec, correct=tuple(correct), test_sizes=tuple(sizes), counted=test_sizes is not None)
 
 
-def _numbers(path: Path) -> list[list[float]]:
-    """The triangle in the file; a first line without numbers is a heading."""
+def _numbers(path: Path) -> list[list[tuple[float, int]]]:
+    """The triangle in the file, each value with its number of decimals; a first line without numbers is a heading."""
     try:
         lines = [[cell.strip() for cell in line] for line in csv.reader(path.read_text().splitlines()) if any(cell.strip() for cell in line)]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
@@ -113,7 +123,7 @@ def _numbers(path: Path) -> list[list[float]]:
         if len(needed) < number or not all(needed):
             raise InputError(f"{path}, line {number}: expected {number} accuracies (tasks 1 to {number}), got {sum(map(bool, needed))}")
         try:
-            rows.append([float(cell) for cell in needed])
+            rows.append([(float(cell), len(cell.partition(".")[2])) for cell in needed])
             over = [float(cell) for cell in above if cell]
         except ValueError as error:
             raise InputError(f"{path}, line {number}: {error}") from None
@@ -123,9 +133,9 @@ def _numbers(path: Path) -> list[list[float]]:
 
 
 def save(record: ImportedRecord, root: Path) -> Path:
-    """Keep it in the results folder, in place of an older one with the same name, benchmark and seed; returns its file."""
-    name = re.sub(r"[^\w.-]+", "-", f"{record.spec.display}-{record.spec.benchmark}-{record.spec.seed}")
-    path = root / "imported" / f"{name}.json"
+    """Keep it in the results folder; returns its file. Raises InputError where another matrix has the same name, benchmark and seed."""
+    path = place(record, root)
+    require_same(record, root)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, record.model_dump_json(indent=1).encode())
@@ -134,12 +144,27 @@ def save(record: ImportedRecord, root: Path) -> Path:
     return path
 
 
+def place(record: ImportedRecord, root: Path) -> Path:
+    """The file of a matrix: one for each name, benchmark and seed."""
+    identity = (record.spec.display, record.spec.benchmark, record.spec.seed)
+    name = re.sub(r"[^\w.-]+", "-", "-".join(identity))
+    return root / "imported" / f"{name}-{sha256(canonical_json(identity).encode()).hexdigest()[:8]}.json"
+
+
+def require_same(record: ImportedRecord, root: Path) -> None:
+    """Raises InputError where the results folder holds another matrix under the same name, benchmark and seed."""
+    path = place(record, root)
+    if path.exists() and _read(path) != record:
+        raise InputError(f"{path} holds another matrix of {record.spec.display} on {record.spec.benchmark}; give another --seed, or remove it first")
+
+
 def records(root: Path) -> list[ImportedRecord]:
     """Those in a results folder. Raises InputError for a file that is not one."""
-    found = []
-    for path in sorted((root / "imported").glob("*.json")):
-        try:
-            found.append(ImportedRecord.model_validate_json(path.read_text()))
-        except (OSError, ValidationError) as error:
-            raise InputError(f"{path} is not an imported matrix ({str(error).splitlines()[0]}); import it again or remove it") from error
-    return found
+    return [_read(path) for path in sorted((root / "imported").glob("*.json"))]
+
+
+def _read(path: Path) -> ImportedRecord:
+    try:
+        return ImportedRecord.model_validate_json(path.read_text())
+    except (OSError, ValidationError) as error:
+        raise InputError(f"{path} is not an imported matrix ({str(error).splitlines()[0]}); import it again or remove it") from error

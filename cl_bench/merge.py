@@ -10,7 +10,7 @@ import numpy as np
 from cl_bench import imported
 from cl_bench.errors import InputError
 from cl_bench.record import RunRecord
-from cl_bench.store import DamagedRecord, Store, read_record, write_atomically
+from cl_bench.store import UNREADABLE, DamagedRecord, Store, read_record, write_atomically
 
 FILES = ("spec.json", "predictions.npz", "log.txt", "checkpoint-*.safetensors")  # of a run, copied before the record that vouches for them
 
@@ -41,13 +41,15 @@ def merge(target: Store, sources: list[Store], compact: bool) -> Merged:
             elif run_id not in best or _further(found, best[run_id]):
                 best[run_id] = found
     wanted = {run_id: found for run_id, found in best.items() if run_id not in here or _further(found, here[run_id])}
+    others = [record for store in sources for record in imported.records(store.root)]
+    for record in others:
+        imported.require_same(record, target.root)
     target.prepare()
     try:
         for record, folder in wanted.values():
-            _copy(record, folder, target, compact)
-        for store in sources:
-            for record in imported.records(store.root):
-                imported.save(record, target.root)
+            _copy(record, folder, target, compact, warnings)
+        for record in others:
+            imported.save(record, target.root)
     except OSError as error:
         raise InputError(f"cannot write {target.root}: {error.strerror or error}; free space and repeat the command") from error
     return Merged(len(wanted), len(best) - len(wanted), warnings)
@@ -78,16 +80,19 @@ def _further(found: tuple[RunRecord, Path], other: tuple[RunRecord, Path]) -> bo
     return (len(record.tasks), record.status == "done") > (len(known.tasks), known.status == "done")
 
 
-def _copy(record: RunRecord, folder: Path, target: Store, compact: bool) -> None:
+def _copy(record: RunRecord, folder: Path, target: Store, compact: bool, warnings: list[str]) -> None:
     place = target.folder(record.spec)
     place.mkdir(parents=True, exist_ok=True)
     if compact:
-        with np.load(folder / "predictions.npz") as arrays:
-            last = f"task_{len(record.tasks):03d}"
-            kept = {name: arrays[name] for name in (last, "truth") if name in arrays}
-        content = io.BytesIO()
-        np.savez_compressed(content, **kept)
-        write_atomically(place / "predictions.npz", content.getvalue())
+        try:
+            with np.load(folder / "predictions.npz") as arrays:
+                last = f"task_{len(record.tasks):03d}"
+                kept = {name: arrays[name] for name in (last, "truth") if name in arrays}
+            content = io.BytesIO()
+            np.savez_compressed(content, **kept)
+            write_atomically(place / "predictions.npz", content.getvalue())
+        except UNREADABLE as error:
+            warnings.append(f"copied without predictions: {folder} ({error})")
     else:
         for pattern in FILES:
             for path in sorted(folder.glob(pattern)):

@@ -4,6 +4,8 @@ import json
 import os
 import threading
 import time
+import zipfile
+import zlib
 from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
@@ -13,6 +15,9 @@ from pydantic import ValidationError
 from cl_bench.config import canonical_json
 from cl_bench.errors import InputError
 from cl_bench.record import RunRecord, RunSpec, digest
+
+# what reading a file of predictions that is missing, cut short or broken raises
+UNREADABLE = (FileNotFoundError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error)
 
 
 class DamagedRecord(Exception):
@@ -110,9 +115,14 @@ class Store:
             if ".damaged-" in path.parent.name:
                 continue
             try:
-                yield read_record(path)
+                record = read_record(path)
             except DamagedRecord as error:
                 yield path, str(error)
+                continue
+            if path.parent == self.folder(record.spec):
+                yield record
+            else:  # a copy must not count as another run
+                yield path, f"{path.parent} is a copy of the run {record.spec.run_id()}; remove it, or merge results folders with `cl-bench merge`"
 
 
 def read_record(path: Path) -> RunRecord:

@@ -75,6 +75,31 @@ def test_unfinished_runs_and_damaged_records_are_left_out_of_a_compact_copy_by_n
     assert any("is not finished" in line for line in done.warnings) and any("truncated" in line for line in done.warnings)
 
 
+def test_a_run_without_readable_predictions_is_copied_with_a_warning(tmp_path):
+    a = results(tmp_path / "a", [record("vpt-seq", SEQ), record("vpt-pgp", SEQ)])
+    (a.folder(record("vpt-seq", SEQ).spec) / "predictions.npz").write_bytes(b"broken")
+    done = merge(Store(tmp_path / "all"), [a], compact=True)
+    assert done.copied == 2 and len(done.warnings) == 2 and all("copied without predictions" in line for line in done.warnings)
+
+
+def test_imported_matrices_are_merged_and_never_replaced_by_other_ones(tmp_path):
+    (tmp_path / "m.csv").write_text(MATRIX)
+    (tmp_path / "n.csv").write_text(MATRIX.replace("80.0", "90.0"))
+    mine, theirs = (read_matrix(tmp_path / name, spec(), None, percent=True) for name in ("m.csv", "n.csv"))
+    imported.save(mine, tmp_path / "a")
+    imported.save(theirs, tmp_path / "b")
+    imported.save(mine, tmp_path / "a")  # the same again is no conflict
+    with pytest.raises(InputError, match="holds another matrix of Theirs on glyphs/3; give another --seed"):
+        imported.save(theirs, tmp_path / "a")
+    results(tmp_path / "b", [record("vpt-seq", SEQ)])
+    with pytest.raises(InputError, match="holds another matrix"):
+        merge(Store(tmp_path / "a"), [Store(tmp_path / "b")], compact=False)
+    assert not (tmp_path / "a" / "runs").exists() and imported.records(tmp_path / "a") == [mine]
+    for name in ("LAE+", "LAE*"):
+        imported.save(read_matrix(tmp_path / "m.csv", spec(display=name), None, percent=True), tmp_path / "a")
+    assert len(imported.records(tmp_path / "a")) == 3
+
+
 # --- export
 
 
@@ -147,6 +172,13 @@ def test_an_imported_matrix_alone_makes_a_table_too(tmp_path):
     assert "| Theirs ‡ | 60.00 | 20.00 |" in text
 
 
+def test_an_imported_matrix_stands_only_with_its_own_backbone_where_that_is_known(tmp_path):
+    (tmp_path / "m.csv").write_text(MATRIX)
+    theirs = [read_matrix(tmp_path / "m.csv", spec(backbone=name, display=str(name)), None, percent=True) for name in ("toy_vit", "other", None)]
+    benchmarks = group([record("vpt-seq", SEQ, dataset="glyphs")], theirs)
+    assert [[row.display for row in benchmark.rows] for benchmark in benchmarks] == [["vpt-seq", "toy_vit", "None"], ["other"]]
+
+
 def test_with_test_sizes_the_counts_are_those_of_images(tmp_path):
     (tmp_path / "m.csv").write_text("0.5\n0.5,0.25\n")
     found = read_matrix(tmp_path / "m.csv", spec(benchmark="glyphs/2"), (10, 4), percent=False)
@@ -163,6 +195,7 @@ def test_with_test_sizes_the_counts_are_those_of_images(tmp_path):
         ("80\n60,x\n50,60,70\n", {}, "line 2: could not convert"),
         ("", {}, "holds no numbers"),
         ("80\n60,70\n50,60,70\n", {"percent": False}, "give --percent"),
+        ("80.44\n60,70\n50,60,70\n", {"sizes": (101, 100, 100)}, "line 1, task 1: 80.44 of 101 images is not a whole number"),
         ("80\n60,70\n50,60,70\n", {"sizes": (7, 100, 100)}, "line 1, task 1: 80 of 7 images is not a whole number"),
     ],
 )
@@ -226,6 +259,16 @@ def test_two_versions_of_a_method_are_compared_in_one_folder(tmp_path):
         versus("nsp2@1", "pgp", tmp_path, Conventions())
     with pytest.raises(InputError, match="expected a version number"):
         versus("nsp2@one", "pgp", tmp_path, Conventions())
+
+
+def test_runs_without_a_partner_are_named_and_do_not_pass_silently(tmp_path):
+    results(tmp_path / "a", [record("vpt-seq", SEQ, 1), record("vpt-nsp2", BETTER, 1)])
+    results(tmp_path / "b", [record("vpt-seq", SEQ, 1), record("vpt-nsp2", SEQ, 2), record("vpt-pgp", SEQ, 1)])
+    found = versus(str(tmp_path / "a"), str(tmp_path / "b"), tmp_path, Conventions())
+    assert [difference.row for difference in found.differences] == ["vpt-seq"]
+    assert f"only in {tmp_path / 'b'}: vpt-pgp on toy/3" in found.warnings
+    assert "vpt-nsp2 on toy/3: 0 pairs of 1 and 1 finished runs; the others have no partner" in found.warnings
+    assert "97.5 % interval" in found.markdown()  # two rows share 5 %
 
 
 def test_folders_of_other_images_or_orders_are_not_compared_and_say_so(tmp_path):

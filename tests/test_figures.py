@@ -6,6 +6,7 @@ import matplotlib
 import pytest
 from made import TOY_VIT, record
 
+from cl_bench.errors import InputError
 from cl_bench.report import charts, draw, figures
 from cl_bench.report.figures import Panel
 from cl_bench.report.select import Conventions, group
@@ -16,7 +17,7 @@ BETTER = [[80], [80, 60], [75, 75, 60]]  # accuracy 80, 70, 70; forgetting -5
 
 def panel(records, rows=None):
     [benchmark] = group(records)
-    return Panel("p", [(row.title, row) for row in benchmark.rows if rows is None or row.title in rows], benchmark)
+    return Panel("p", [(row.title, row) for row in benchmark.rows if rows is None or row.title in rows], benchmark.rows)
 
 
 def test_accuracy_after_each_task_is_mean_and_spread_over_seeds():
@@ -52,6 +53,22 @@ def test_the_trade_off_shows_every_value_of_the_option_and_what_differs_in_nothi
     assert charts.tradeoff([panel([record("vpt-nsp2", SEQ)])], Conventions()) is None
 
 
+def test_a_trade_off_joins_neither_versions_nor_class_orders_and_needs_numbers():
+    records = [record("vpt-nsp2", SEQ), record("vpt-nsp2[eta=1.0]", BETTER, options={"eta": 1.0}, method_version=2)]
+    records += [record("vpt-nsp2[eta=0.9]", BETTER, options={"eta": 0.9}, order="natural")]
+    assert charts.tradeoff([panel(records, ["VPT-NSP²"])], Conventions()) is None
+    words = [record("vpt-nsp2[subspace=iso]", SEQ, options={"subspace": "iso"}), record("vpt-nsp2", SEQ, options={"subspace": "nsp"})]
+    with pytest.raises(InputError, match=r"subspace of VPT-NSP² .* is not a number \(iso, nsp\)"):
+        charts.tradeoff([panel(words)], Conventions(), "subspace")
+
+
+def test_what_users_name_is_no_formula_and_a_dot_in_a_name_stays(tmp_path):
+    shown = panel([record("vpt-seq[a $x$ b $ c_$]", SEQ)])
+    shown = Panel("p $ $x_", [(f"{name} $ $", row) for name, row in shown.rows], shown.others)
+    paths = [draw._draw(draw.KINDS["accuracy"], [shown], Conventions(), tmp_path / name) for name in ("acc.v1", "acc.v2")]
+    assert {path.name for found in paths for path in found} == {f"acc.v{n}.{suffix}" for n in (1, 2) for suffix in ("png", "pdf", "csv")}
+
+
 def test_pre_training_bars_need_both_rows_on_a_backbone():
     one = panel([record("vpt-seq", SEQ), record("vpt-nsp2", BETTER)])
     other = panel([record("vpt-seq", SEQ, backbone=TOY_VIT.model_copy(update={"name": "b"}), weights_sha256="w2")])
@@ -79,7 +96,7 @@ def test_every_kind_is_written_as_picture_vector_file_and_numbers(tmp_path):
     etas = [record(f"vpt-nsp2[eta={eta}]", BETTER, options={"eta": eta}, losses=[[0.1], [0.2, 0.3], [0.4, 0.5]]) for eta in (0.5, 0.9)]
     both = [panel([record("vpt-seq", SEQ, losses=[[0.1], [0.2, 0.3], [0.4, 0.5]]), *etas])]
     for name, kind in draw.KINDS.items():
-        shown = [Panel("p", both[0].rows[:2], both[0].benchmark)]
+        shown = [Panel("p", both[0].rows[:2], both[0].others)]
         png, pdf, numbers = draw._draw(kind, shown, Conventions(), tmp_path / name)
         assert png.read_bytes()[:4] == b"\x89PNG" and pdf.read_bytes()[:5] == b"%PDF-"
         assert b"/Type3" not in pdf.read_bytes() and b"/Type0" in pdf.read_bytes()  # text as text

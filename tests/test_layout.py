@@ -1,6 +1,7 @@
 """Reports from specifications: which runs a cell is made of, what stands beside it, and what is refused."""
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,12 +10,15 @@ import pytest
 import recompute
 from made import TASKS, has_latex, orders, record, results, triangle
 
-from cl_bench.config import BackboneSpec
+from cl_bench.config import BackboneSpec, Transform
 from cl_bench.errors import InputError
 from cl_bench.report import layout, write
 
 PAPER = Path(__file__).resolve().parents[1] / "reports" / "nsp2-paper.toml"
 AUGREG = BackboneSpec(name="vit_base_patch16_224.augreg_in21k", image_size=224, mean=(0.5,) * 3, std=(0.5,) * 3)
+CLIP = AUGREG.model_copy(update={"name": "open_clip:ViT-B-16-quickgelu/openai"})
+CIFAR = Transform(augment="autoaugment-cifar10")
+IMAGENET = Transform(augment="autoaugment-imagenet")
 PUBLISHED = f'published = "{PAPER.parent.parent / "results" / "published" / "nsp2.toml"}"\n'
 
 
@@ -30,10 +34,11 @@ def paper_records(seeds=(2024, 2025, 2026)):
                     correct = triangle(int(tasks), seed + 31 * place)
                     joint = name.endswith("joint")
                     label = name + row.select[len(row.select.partition("[")[0]) :]
-                    options = {"passes": 100, "label": label}
+                    clip = name.startswith("clip")
                     yield record(
-                        label, correct[-1:] if joint else correct, seed, joint=joint, options=options, dataset=dataset, backbone=AUGREG,
-                        task_classes=orders(int(tasks), seed), command=f"cl-bench run --methods {label}",
+                        label, correct[-1:] if joint else correct, seed, joint=joint, options={"passes": 20 if clip else 100, "label": label},
+                        dataset=dataset, backbone=CLIP if clip else AUGREG, weights_sha256="clip" if clip else "w",
+                        transform=CIFAR if dataset == "cifar100" else IMAGENET, task_classes=orders(int(tasks), seed),
                     )  # fmt: skip
 
 
@@ -78,7 +83,10 @@ def test_where_a_run_may_be_compared_the_difference_to_the_published_number_stan
     assert line[2] == f"3.28 ({float(own[2].split()[0]) - 3.28:+.2f})"
     text = (root / "out" / "table2.md").read_text()
     # L2P was published with other weights than these runs', and its 20-split number was made by others
-    assert "not comparable: other checkpoint (published: vit_base_patch16_224.orig_in21k)" in text and "run by the authors of LAE" in text
+    assert (
+        "other checkpoint (vit_base_patch16_224.augreg_in21k, published: vit_base_patch16_224.orig_in21k)" in text
+        and "run by the authors of LAE" in text
+    )
     assert "Visual Prompt Tuning in Null Space for Continual Learning (NeurIPS 2024), Table 2" in text
     assert "| APG | ICCV'23 | – |" in text and ">89.35<" in text  # a method that is not here stays in the table
 
@@ -212,15 +220,18 @@ def test_seeds_of_one_name_with_different_class_orders_are_named_and_not_paired(
         ({}, "imagenet-r/10", {}, "published for imagenet-r/10"),
         ({"limit": 500}, "cifar100/10", {}, "a trial with at most 500 training images"),
         ({"validation": 0.25}, "cifar100/10", {}, "evaluated on held-out training images"),
-        ({"options": {"passes": 5}}, "cifar100/10", {}, r"5 passes \(published: 100\)"),
-        ({"order": "natural"}, "cifar100/10", {}, r"class order natural \(published: nsp2\)"),
+        ({"options": {"passes": 5}}, "cifar100/10", {}, r"other number of passes \(5, published: 100\)"),
+        ({"order": "natural"}, "cifar100/10", {}, r"other class order \(natural, published: nsp2\)"),
         ({}, "cifar100/10", {"accuracy": "sample"}, r"accuracy as sample \(published: task_mean\)"),
         ({"backbone": AUGREG.model_copy(update={"name": "vit_base_patch16_224.dino"})}, "cifar100/10", {}, "other checkpoint"),
+        ({"backbone": AUGREG.model_copy(update={"image_size": 112})}, "cifar100/10", {}, r"other image size \(112, published: 224\)"),
+        ({"transform": Transform()}, "cifar100/10", {}, r"other augmentation \(none, published: autoaugment-cifar10\)"),
+        ({"transform": CIFAR.model_copy(update={"normalisation": "unit01"})}, "cifar100/10", {}, "inputs normalised as unit01"),
         ({}, "cifar100/10", {}, None),
     ],
 )
 def test_a_published_number_that_may_not_be_compared_says_why(tmp_path, changes, benchmark, options, reason):
-    settings = {"options": {"passes": 100}, "backbone": AUGREG, "task_classes": orders(10, 1), "dataset": "cifar100", **changes}
+    settings = {"options": {"passes": 100}, "transform": CIFAR, "backbone": AUGREG, "task_classes": orders(10, 1), "dataset": "cifar100", **changes}
     found = record("vpt-nsp2", triangle(10, 5), **settings)
     path = tmp_path / "r.toml"
     limits = "".join(f", {key} = {settings[key]}" for key in ("limit", "validation") if key in settings)
@@ -265,7 +276,9 @@ def test_a_specification_that_cannot_be_used_is_one_line_that_says_where(tmp_pat
 def test_six_seeds_that_agree_are_a_star_with_its_meaning_below(tmp_path):
     records = [record(name, correct, seed) for seed in range(6) for name, correct in (("vpt-seq", SEQ), ("vpt-nsp2", BETTER))]
     text, _ = small(tmp_path, records, extra='baseline = "seq"\nmetrics = ["accuracy"]')
-    assert line_of(text.partition("Differences")[0], "VPT-NSP²") == ["**70.00 ± 0.00**<sup>*</sup>"] and "*: differs from vpt-seq, p < 0.05" in text
+    assert (
+        line_of(text.partition("Differences")[0], "VPT-NSP²") == ["**70.00 ± 0.00**<sup>*</sup>"] and "*: differs from vpt-seq, p below 0.05" in text
+    )
     assert "| VPT-NSP² | glyphs/3 | Acc. ↑ | +10.00 | – | 0.031 |" in text
 
 
@@ -280,6 +293,78 @@ def test_a_report_that_selects_nothing_is_an_error(tmp_path):
         small(tmp_path, [record("vpt-pgp", SEQ)])
     with pytest.raises(InputError, match="there is no results folder"):
         write.of_layout(PAPER, results(tmp_path / "x", []).__class__(tmp_path / "none"), tmp_path, None, None)
+
+
+def test_rows_may_name_another_backbone_than_their_column_and_the_note_says_whose_it_is(tmp_path):
+    records = [record("vpt-seq", SEQ), record("vpt-nsp2", BETTER, backbone=AUGREG, weights_sha256="w2")]
+    with pytest.raises(InputError, match="2 backbones"):
+        small(tmp_path, records)
+    rows = f'["seq", {{ select = "nsp2", backbone = "{AUGREG.name}" }}]'
+    text, _ = small(tmp_path, records, rows, '[{ benchmark = "glyphs/3", backbone = "toy_vit" }]')
+    assert line_of(text, "VPT-NSP²")[0] == "**70.00**"
+    assert f"backbone toy_vit, 16 px (vpt-seq); glyphs/3: backbone {AUGREG.name}, 224 px (VPT-NSP²)." in text
+
+
+def test_a_number_says_its_n_where_not_all_have_the_same(tmp_path):
+    ten = {"task_classes": orders(10, 1)}
+    records = [record("vpt-seq", SEQ, seed) for seed in (1, 2)] + [record("vpt-seq", triangle(10, 3), 1, **ten)]
+    text, _ = small(tmp_path, records, '["seq"]', '["glyphs/3", "glyphs/10"]')
+    assert [cell.partition("(")[2] for cell in line_of(text, "vpt-seq")] == ["n = 2)", "n = 2)", "n = 1)", "n = 1)"]
+    text, _ = small(tmp_path, records[:2], '["seq"]')
+    assert "over n = 2 seeds (1, 2)" in text and line_of(text, "vpt-seq")[0] == "60.00 ± 0.00"
+
+
+def test_settings_that_all_rows_share_stay_in_their_names(tmp_path):
+    text, _ = small(tmp_path, [record("vpt-seq[batch=4]", SEQ), record("vpt-nsp2[batch=4]", SEQ)], '["seq[batch=4]", "nsp2[batch=4]"]')
+    assert line_of(text, "vpt-seq [batch=4]") and line_of(text, "VPT-NSP² [batch=4]")
+
+
+def test_rows_of_one_column_with_other_precision_transform_or_class_orders_are_named_below(tmp_path):
+    records = [
+        record("vpt-seq", SEQ, precision="bf16"),
+        record("vpt-nsp2", BETTER, transform=CIFAR),
+        record("vpt-pgp", SEQ, task_classes=TASKS[::-1]),
+    ]
+    text, _ = small(tmp_path, records, '["seq", "nsp2", "pgp"]')
+    assert "Rows differ in precision: vpt-seq: bf16; VPT-NSP², vpt-pgp: fp32." in text
+    assert "Rows differ in augmentation: vpt-seq, vpt-pgp: none; VPT-NSP²: autoaugment-cifar10." in text
+    assert "Class orders differ between rows for seed 2024." in text
+
+
+def test_a_copied_run_folder_is_no_second_seed(tmp_path):
+    found = record("vpt-seq", SEQ, dataset="glyphs")
+    store = results(tmp_path / "results", [found])
+    folder = store.folder(found.spec)
+    shutil.copytree(folder, folder.with_name(f"{folder.name} (copy)"))
+    text, warnings = small(tmp_path, [found], '["seq"]')
+    assert line_of(text, "vpt-seq")[0] == "60.00" and "is a copy of the run" in warnings[0]
+
+
+def test_a_setting_that_does_not_exist_is_named_and_one_that_does_decides(tmp_path):
+    with pytest.raises(InputError, match="unknown setting in where 'precison'; did you mean 'precision'"):
+        small(tmp_path, [record("vpt-seq", SEQ)], '[{ select = "seq", where = { precison = "fp32" } }]')
+    text, _ = small(tmp_path, [record("vpt-seq", SEQ)], '[{ select = "seq", where = { mean = [0, 0, 0], eta = 0.97 } }]')
+    assert line_of(text, "vpt-seq")[0] == "60.00"
+
+
+def test_labels_need_headings_and_tables_metrics(tmp_path):
+    with pytest.raises(InputError, match="needs metrics, and in labels a heading"):
+        small(tmp_path, [record("vpt-seq", SEQ)], '[{ select = "seq", labels = ["x"] }]')
+    with pytest.raises(InputError, match="needs metrics"):
+        small(tmp_path, [record("vpt-seq", SEQ)], '["seq"]', extra="metrics = []")
+
+
+def test_a_doubt_about_a_published_number_stands_with_the_difference(tmp_path):
+    found = record(
+        "vpt-nsp2", triangle(10, 5), options={"passes": 100}, transform=IMAGENET, backbone=AUGREG, dataset="imagenet-r", task_classes=orders(10, 1)
+    )
+    (tmp_path / "r.toml").write_text(
+        f'title = "T"\n{PUBLISHED}[[table]]\nname = "t"\ntitle = "t"\npublished = "tab:bsl"\ncolumns = ["imagenet-r/10"]\n'
+        'rows = [{ select = "nsp2", published = "VPT-NSP²" }]\n'
+    )
+    text = write.of_layout(tmp_path / "r.toml", results(tmp_path / "results", [found]), tmp_path / "out", None, None).text
+    [line] = [line for line in text.splitlines() if "<small>published" in line]
+    assert re.search(r"78\.88 \([-+]\d+\.\d\d\)</small><sup>a</sup>", line) and "a: the paper's formula is the mean over tasks, its code" in text
 
 
 def test_best_and_second_can_be_ranked_between_lines_and_upper_bounds_never_are(tmp_path):

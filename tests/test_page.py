@@ -61,6 +61,13 @@ def test_behind_every_number_stand_run_ids_commands_settings_and_environment(pag
     assert "eta=&lt;1&gt;" in text and "eta=<1>" not in text  # what users name is text, never markup
 
 
+def test_what_stands_behind_a_number_is_in_the_convention_of_the_table(tmp_path):
+    found = record("vpt-seq", [[80], [60, 70], [50, 60, 70]]).model_copy(update={"test_sizes": (100, 1000, 100)})
+    write.of_records([found], results(tmp_path / "results", [found]), tmp_path / "out", Conventions("sample", "diagonal"))
+    text = (tmp_path / "out" / "report.html").read_text()
+    assert text.count("15.00") == 2 and "accuracy 15.00" in text  # 180 of 1200 images
+
+
 def chromium(path, *options):
     profile = path.parent / "profile"
     return subprocess.run(

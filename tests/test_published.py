@@ -82,10 +82,20 @@ def test_every_number_in_the_source_of_the_papers_tables_is_here_in_its_place_an
 
 def test_what_is_known_about_a_number_is_the_last_fact_that_fits_its_row():
     registry = published.load(REGISTRY)
-    own = registry.number("tab:bsl", "VPT-NSP²", "cifar100/10", "accuracy")
-    assert (own.known("backbone"), own.known("passes"), own.known("order")) == ("vit_base_patch16_224.augreg_in21k", 100, "nsp2")
+
+    def known(name, *place):
+        return registry.known(registry.number(*place, "accuracy"), name)
+
+    own = ("tab:bsl", "VPT-NSP²", "cifar100/10")
+    assert [known(name, *own) for name in ("backbone", "passes", "order")] == ["vit_base_patch16_224.augreg_in21k", 100, "nsp2"]
     assert registry.number("tab:sota", "CODA-P", "cifar100/10", "accuracy").spread == 0.74
-    assert registry.number("tab:comparison-pgp", "L2P", "cifar100/10", "accuracy").known("backbone") is None  # nobody states it for Table 5
+    assert known("backbone", "tab:comparison-pgp", "L2P", "cifar100/10") is None  # nobody states it for Table 5
+    assert known("backbone", "tab:sota", "L2P", "cifar100/10") == "vit_base_patch16_224.orig_in21k"
+    assert known("backbone", "tab:sota", "L2P", "domainnet200/10") is None  # others made these runs, whose code is not L2P's
+    assert (
+        known("split", "tab:sota", "CODA-P", "imagenet-r/10") == "CODA-Prompt's own list"
+        and known("split", "tab:sota", "CODA-P", "cifar100/10") == "nsp2"
+    )
     assert registry.number("tab:sota", "L2P", "cifar100/20", "accuracy").by == "LAE"
     assert registry.number("tab:sota", "L2P", "cifar100/20", "forgetting") is None
 
@@ -96,3 +106,18 @@ def test_a_broken_registry_is_one_line(tmp_path):
     (tmp_path / "twice.toml").write_text(REGISTRY.read_text() + '\n[[table.row]]\nname = "L2P"\n')
     with pytest.raises(InputError, match="row 'L2P' stands twice in tab:comparison-pgp"):
         published.load(tmp_path / "twice.toml")
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ('"glyphs/3" = 87.2', "expected such as"),
+        ('"glyphs/3" = { acuracy = 87.2 }', "did you mean 'accuracy'"),
+        ('"glyphs/3" = { accuracy = [1.0, 2.0, 3.0] }', r"a list is \[mean, standard deviation\]"),
+    ],
+)
+def test_a_row_that_cannot_be_used_is_named(tmp_path, row, said):
+    head = REGISTRY.read_text().partition("[[facts]]")[0]
+    (tmp_path / "r.toml").write_text(f'{head}\n[[table]]\nlabel = "t"\n[[table.row]]\nname = "x"\n{row}\n')
+    with pytest.raises(InputError, match=said):
+        published.load(tmp_path / "r.toml")

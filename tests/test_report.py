@@ -11,6 +11,7 @@ from cl_bench.errors import InputError
 from cl_bench.record import Certificate
 from cl_bench.report import charts, tables, terminal, write
 from cl_bench.report.select import Conventions, group
+from cl_bench.report.table import Cell, Line, Table
 from cl_bench.store import Store
 
 SEQ = [[80], [60, 70], [50, 60, 70]]  # final 60, forgetting (30 + 10) / 2 = 20
@@ -109,6 +110,19 @@ def test_the_latex_document_is_complete_and_holds_the_numbers():
     assert columns == {5}
 
 
+@pytest.mark.skipif(not has_latex(), reason="no LaTeX with booktabs and adjustbox here")
+def test_latex_compiles_whatever_is_in_names_and_notes(tmp_path):
+    lines = [
+        Line(name, [Cell("1.00", 1.0, metric="accuracy")], labels=["[12]"])
+        for name in ("[Ours] x", "*star", "α–λ ≥ ≤ ≈ − ∞ ₃ Ŝ 漢 ‡ §A", "a_b & 50% {x}")
+    ]
+    table = Table("t", "τ of 100 % § [a]", [("", ["accuracy"])], lines, ["† ‡ § ² “x” 漢字 µ"], labels=["[x]"])
+    bare = Table("u", "u", [("", ["accuracy"])], lines, [], labels=["[x]"], method_column=False)
+    (tmp_path / "table.tex").write_text(tables.latex([table, bare]))
+    done = subprocess.run(["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "table.tex"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0 and "Missing character" not in done.stdout, done.stdout[-1500:]
+
+
 @pytest.mark.skipif(not has_latex(), reason="no LaTeX with booktabs here")
 def test_the_latex_document_compiles_as_it_is(tmp_path):
     records = [record("vpt-seq[head_init=fresh]", SEQ, limit=50), record("vpt-nsp2", NSP2, limit=50)]
@@ -138,7 +152,7 @@ def test_the_trade_off_has_a_point_per_eta_and_joins_rows_that_differ_in_nothing
     records = [record(f"vpt-nsp2[eta={eta}]", NSP2, options={"eta": eta}) for eta in (1.0, 0.9, 0.95)]
     records += [record("vpt-nsp2[eta=0.9,batch=4]", NSP2, options={"eta": 0.9, "batch": 4}), record("vpt-joint", [[90, 90, 93]], joint=True)]
     [benchmark] = group(records)
-    rows = charts.sweep_rows(benchmark.rows[0], benchmark, "eta")
+    rows = charts.sweep_rows(benchmark.rows[0], benchmark.rows, "eta")
     assert [row.finished[0].spec.options["eta"] for row in rows] == [0.9, 0.95, 1.0]
 
 
@@ -189,6 +203,17 @@ def test_a_terminal_shows_the_same_cells_without_markup():
     assert re.search(r"\x1b\[1m *70\.00", shown) and re.search(r"\x1b\[4m *60\.00|\x1b\[4m60\.00", shown)
     assert "<u>" not in shown and "**" not in shown
     assert "sample standard deviation" in shown
+
+
+def test_a_terminal_prints_brackets_as_they_are_and_markdown_no_markup_of_users():
+    from rich.console import Console
+
+    console = Console(width=200, file=io.StringIO())
+    table = Table("t", "Results [/tmp/x] [eta=1]", [("[a]", ["accuracy"])], [Line("<b>x</b> [red]", [Cell("1.00", 1.0, metric="accuracy")])], ["<i>"])
+    terminal.show(table, console)
+    assert "Results [/tmp/x] [eta=1]" in console.file.getvalue() and "<b>x</b> [red]" in console.file.getvalue()
+    text = tables.markdown(table)
+    assert "| &lt;b>x&lt;/b> [red] |" in text and "- &lt;i>" in text
 
 
 def test_rows_that_keep_something_of_old_images_are_marked_with_what_it_is():

@@ -9,6 +9,7 @@ from made import TASKS, record, results
 from cl_bench.report import significance
 from cl_bench.report.select import Conventions, group
 from cl_bench.report.significance import Answers, holm, permutation_p
+from cl_bench.store import Store
 
 SEQ = [[80], [60, 70], [50, 60, 70]]
 BETTER = [[80], [80, 60], [75, 75, 60]]
@@ -22,6 +23,11 @@ def test_the_permutation_test_counts_signs_and_says_nothing_below_six_pairs():
     at_least = np.abs(signs @ np.array(differences)) >= abs(sum(differences)) - 1e-12
     assert permutation_p(differences) == pytest.approx(at_least.mean())
     assert permutation_p([-value for value in differences]) == pytest.approx(permutation_p(differences))
+
+
+def test_the_permutation_test_is_exact_for_eighteen_pairs():
+    assert permutation_p([0.1] * 18) == pytest.approx(2 / 2**18)
+    assert permutation_p([0.1] * 30) <= 2**-18  # beyond 20 pairs signs are drawn
 
 
 def test_holm_multiplies_the_smallest_by_the_most_and_never_decreases():
@@ -107,6 +113,18 @@ def _palindromic(tmp_path, counts, change):
     store = results(tmp_path, records, right)
     [benchmark] = group(records)
     return *benchmark.rows, Answers(store)
+
+
+def test_a_file_of_predictions_that_is_cut_short_gives_no_interval(tmp_path):
+    seq, nsp2, answers, _, records = rows_with_answers(tmp_path)
+    (Store(tmp_path).folder(records[0].spec) / "predictions.npz").write_bytes(b"")
+    assert significance.compare(nsp2, seq, "accuracy", Conventions(), (answers, answers)).interval is None
+
+
+def test_a_stricter_level_makes_a_wider_interval(tmp_path):
+    seq, nsp2, answers, *_ = rows_with_answers(tmp_path)
+    wide, usual = (significance.compare(nsp2, seq, "accuracy", Conventions(), (answers, answers), level).interval for level in (0.005, 0.05))
+    assert wide[0] < usual[0] < usual[1] < wide[1]
 
 
 def test_runs_are_paired_by_benchmark_class_order_and_seeds_alone():

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from cl_bench.config import unknown
 from cl_bench.errors import InputError
 from cl_bench.record import RunSpec
 from cl_bench.report import notes, significance
@@ -23,37 +24,57 @@ class Found:
     registry: Registry | None = None
     warnings: list[str] = field(default_factory=list)
 
-    def column(self, wanted: ColumnLayout, where: str) -> Benchmark | None:
-        """The benchmark of a column, None where it was not run. Raises InputError where several answer to its name, with what they differ in."""
-        fitting = [found for found in self.benchmarks if _fits(found, wanted)]
-        if len(fitting) > 1:
-            raise InputError(f"{where}: {wanted.benchmark} stands for runs that may not share a column: {_what_differs([b.spec for b in fitting])}")
-        return fitting[0] if fitting else None
+    def places(self, column: ColumnLayout, row: RowLayout | None = None) -> list[Benchmark]:
+        """The benchmarks that answer to a column, with the row's own backbone where it names one."""
+        backbone = row.backbone if row and row.backbone else column.backbone
+        return [found for found in self.benchmarks if _fits(found, column.model_copy(update={"backbone": backbone}))]
 
-    def row(self, benchmark: Benchmark | None, wanted: RowLayout, where: str) -> Row | None:
-        """The runs of a row on a benchmark, None where there are none. Raises InputError where several configurations answer to its name."""
-        if benchmark is None or (wanted.select is None and wanted.imported is None):
+    def row(self, column: ColumnLayout, wanted: RowLayout, where: str) -> Row | None:
+        """The runs of a cell, None where there are none.
+
+        Raises InputError where several benchmarks or configurations answer to its name, with what they differ in.
+        """
+        if wanted.select is None and wanted.imported is None:
             return None
+        rows = [(place, row) for place in self.places(column, wanted) for row in place.rows]
         if wanted.imported is not None:
-            return next((row for row in benchmark.rows if row.imported and row.display == wanted.imported), None)
-        fitting = [row for row in benchmark.rows if not row.imported and _answers_to(row, wanted)]
+            return next((row for _, row in rows if row.imported and row.display == wanted.imported), None)
+        fitting = [(place, row) for place, row in rows if not row.imported and _answers_to(row, wanted)]
+        if len({id(place) for place, _ in fitting}) > 1:
+            told = _what_differs([place.spec for place, _ in fitting])
+            raise InputError(f"{where}: {wanted.select} was run on several benchmarks called {column.benchmark}: {told}")
         if len(fitting) > 1:
-            settings = [settings_of(row.spec) for row in fitting]
+            settings = [settings_of(row.spec) for _, row in fitting]
             differing = {key: sorted({str(found.get(key)) for found in settings}) for key in settings[0]}
             told = "; ".join(f"{key}: {', '.join(values)}" for key, values in differing.items() if len(values) > 1)
-            raise InputError(f"{where}: {wanted.select} has {len(fitting)} configurations on {benchmark.name} ({told}); choose with where = {{...}}")
-        return fitting[0] if fitting else None
+            name = fitting[0][0].name
+            raise InputError(f"{where}: {wanted.select} has {len(fitting)} configurations on {name} ({told}); choose with where = {{...}}")
+        return fitting[0][1] if fitting else None
 
     def grid(self, part: TableLayout | FigureLayout) -> list[list[Row | None]]:
-        """The runs of every row and column of a table or figure; a row without runs on some columns is warned about once."""
-        columns = [self.column(column, part.name) for column in part.columns]
-        rows = [[self.row(column, row, part.name) for column in columns] for row in part.rows]
-        for wanted, row in zip(part.rows, rows, strict=True):
+        """The runs of every row and column of a table or figure; a row without runs on some columns is warned about once.
+
+        Raises InputError where the runs of a column may not stand beside each other.
+        """
+        rows = [[self.row(column, row, part.name) for column in part.columns] for row in part.rows]
+        for place, column in enumerate(part.columns):
+            _together(column, [(wanted, line[place]) for wanted, line in zip(part.rows, rows, strict=True) if line[place]], part.name)
+        for wanted, line in zip(part.rows, rows, strict=True):
             name = wanted.select or wanted.imported
-            absent = [column.benchmark for column, found in zip(part.columns, row, strict=True) if found is None]
+            absent = [column.benchmark for column, found in zip(part.columns, line, strict=True) if found is None]
             if name and absent:
                 self.warnings.append(f"{part.name}: no run of {name} on {', '.join(absent)}")
         return rows
+
+
+def _together(column: ColumnLayout, rows: Sequence[tuple[RowLayout, Row]], where: str) -> None:
+    """Raises InputError where rows of one column have other images, or other backbones that no row names."""
+    specs = [(wanted, row.spec) for wanted, row in rows if not row.imported]
+    same_images = {(spec.manifest_digest, tuple(map(len, spec.task_classes))) for _, spec in specs}
+    unnamed = {(spec.weights_sha256, spec.backbone.image_size) for wanted, spec in specs if not wanted.backbone}
+    if len(same_images) > 1 or len(unnamed) > 1:
+        told = _what_differs([spec for wanted, spec in specs if len(same_images) > 1 or not wanted.backbone])
+        raise InputError(f"{where}: {column.benchmark} stands for runs that may not share a column: {told}")
 
 
 def _fits(benchmark: Benchmark, wanted: ColumnLayout) -> bool:
@@ -77,7 +98,15 @@ def _answers_to(row: Row, wanted: RowLayout) -> bool:
     if spec.method != method or options_in(spec.label) != options:
         return False
     settings = settings_of(spec)
-    return all(settings.get(key) == value for key, value in wanted.where.items())
+    for key in wanted.where:
+        if key not in settings:
+            raise unknown("setting in where", key, list(settings))
+    return all(_plain(settings[key]) == _plain(value) for key, value in wanted.where.items())
+
+
+def _plain(value):
+    """A value in which a list and a tuple are the same."""
+    return list(value) if isinstance(value, tuple) else value
 
 
 def _what_differs(specs: Sequence[RunSpec]) -> str:
@@ -87,7 +116,7 @@ def _what_differs(specs: Sequence[RunSpec]) -> str:
         ({spec.backbone.name for spec in specs}, "backbones", "name one with backbone = ..."),
         ({spec.backbone.image_size for spec in specs}, "image sizes", "name one with image_size = ..."),
         ({spec.weights_sha256[:12] for spec in specs}, "weights of one name (sha256)", "report them from separate results folders"),
-        ({spec.manifest_digest[:12] for spec in specs}, "data manifests (digest)", "they are not the same images: report them from separate folders"),
+        ({spec.manifest_digest[:12] for spec in specs}, "data manifests (digest)", "they are not the same images, report them from separate folders"),
         ({spec.benchmark_argument() for spec in specs}, "folders", "name one, such as folder:NAME/10"),
         (sizes, "task sizes", "report them from separate results folders"),
     ]
@@ -112,10 +141,11 @@ def table(layout: TableLayout, found: Found) -> Table:
     if layout.baseline:
         _compare(layout, grid, found, made)
     columns = [[row for row in column if row] for column in zip(*grid, strict=True)]
+    _say_n(made)
     made.notes = [_columns_note(columns), *notes.of_table(columns, found.conventions, layout.metrics)]
     if any("*" in cell_.marks for line in made.lines for cell_ in line.cells):
         made.notes.append(
-            f"*: differs from {made.baseline}, p < {significance.LEVEL} (exact permutation test over seeds, Holm-adjusted over the table)."
+            f"*: differs from {made.baseline}, p below {significance.LEVEL} (permutation test over seeds, Holm-adjusted over the table)."
         )
     made.notes += [f"{letter}: {reason}." for reason, letter in letters.items()]
     if letters or any(line.quiet for line in made.lines):
@@ -126,13 +156,25 @@ def table(layout: TableLayout, found: Found) -> Table:
 
 def _columns_note(columns: Sequence[Sequence[Row]]) -> str:
     """Which benchmarks and backbones the columns are, with every deviation from the full protocol."""
-    on: dict[str, list[str]] = {}
+    on: dict[str, dict[str, dict[str, None]]] = {}  # backbone -> benchmark -> rows
     for column in columns:
-        spec = next((row.spec for row in column if not row.imported), None)
-        if spec:
-            on.setdefault(f"backbone {spec.backbone.name}, {spec.backbone.image_size} px", []).append(spec.benchmark_name())
-    told = [f"{', '.join(dict.fromkeys(benchmarks))}: {backbone}" for backbone, benchmarks in on.items()]
+        for row in (row for row in column if not row.imported):
+            backbone = f"backbone {row.spec.backbone.name}, {row.spec.backbone.image_size} px"
+            on.setdefault(backbone, {}).setdefault(row.spec.benchmark_name(), {})[row.name] = None
+    told = []
+    for backbone, benchmarks in on.items():
+        rows = dict.fromkeys(name for names in benchmarks.values() for name in names)
+        told.append(f"{', '.join(benchmarks)}: {backbone}" + (f" ({', '.join(rows)})" if len(on) > 1 else ""))
     return f"Run here on {'; '.join(told)}." if told else "Nothing of this was run here."
+
+
+def _say_n(made: Table) -> None:
+    """Give a number its n where not all of the table have the same; cells with missing seeds say so already."""
+    cells = [cell_ for line in made.lines if not line.quiet for cell_ in line.cells if cell_.value is not None]
+    counts = [len(cell_.row.finished) for cell_ in cells]
+    for cell_, count in zip(cells, counts, strict=True):
+        if len(set(counts)) > 1 and "seeds)" not in cell_.text:
+            cell_.text += f" (n = {count})"
 
 
 def _title(wanted: RowLayout, rows: Sequence[Row | None]) -> str:
@@ -173,11 +215,10 @@ def _published_line(layout: TableLayout, wanted: RowLayout, rows: Sequence[Row |
             ours = cell(row, metric, found.conventions)
             if row and ours.value is not None:
                 reasons = ["imported, not run here"] if row.imported else found.registry.why_not(theirs, row.spec, found.conventions)
-                if reasons:
-                    reason = "not comparable: " + ", ".join(reasons)
-                    made.marks = letters.setdefault(reason, _letter(len(letters)))
-                else:
+                caveats = ["not comparable: " + ", ".join(reasons)] if reasons else found.registry.doubts(theirs)
+                if not reasons:
                     made.text += f" ({round(100 * ours.value, 2) - theirs.mean:+.2f})"
+                made.marks = ",".join(letters.setdefault(caveat, _letter(len(letters))) for caveat in caveats)
             if theirs.by:
                 made.marks += ("," if made.marks else "") + letters.setdefault(f"run by the authors of {theirs.by}", _letter(len(letters)))
             cells.append(made)

@@ -3,31 +3,35 @@
 from collections.abc import Sequence
 
 from cl_bench import metrics
-from cl_bench.report.figures import COLUMN_INCHES, Drawn, Panel, grid_of, legend, percent
-from cl_bench.report.select import Benchmark, Conventions, Row
+from cl_bench.errors import InputError
+from cl_bench.report.figures import COLUMN_INCHES, Drawn, Panel, grid_of, legend, percent, plain
+from cl_bench.report.select import Conventions, Row, settings_of
 
 BLUE, YELLOW = "#0072B2", "#E69F00"  # accuracy, forgetting
 
 
-def sweep_rows(row: Row, benchmark: Benchmark, option: str) -> list[Row]:
-    """The rows of a benchmark that differ from this one in a numeric option at most, in ascending order of it."""
+def sweep_rows(row: Row, rows: Sequence[Row], option: str) -> list[Row]:
+    """The rows that differ from this one in a numeric option at most, in ascending order of it. Raises InputError for an option of words."""
 
-    def rest(found: Row) -> tuple:
+    def rest(found: Row) -> dict:
         spec = found.spec
-        return spec.method, spec.precision, spec.transform, {key: value for key, value in spec.options.items() if key != option}
+        return {"benchmark": spec.benchmark_id(), "method": spec.method, **settings_of(spec), option: None}
 
-    fitting = [found for found in benchmark.rows if found.ran and option in found.spec.options and rest(found) == rest(row)]
+    fitting = [found for found in rows if found.ran and option in found.spec.options and rest(found) == rest(row)]
+    values = [found.spec.options[option] for found in fitting]
+    if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
+        raise InputError(f"{option} of {row.name} is not a number ({', '.join(map(str, values))}); a trade-off needs one along its axis")
     return sorted(fitting, key=lambda found: found.spec.options[option])
 
 
 def tradeoff(panels: Sequence[Panel], conventions: Conventions, option: str = "eta") -> Drawn | None:
     """Bars over the option's values, and below them accuracy against forgetting with the values that no other beats in both joined by a line."""
-    series = [(panel, name, sweep_rows(row, panel.benchmark, option)) for panel in panels for name, row in panel.rows if row.ran and not row.joint]
+    series = [(panel, name, sweep_rows(row, panel.others, option)) for panel in panels for name, row in panel.rows if row.ran and not row.joint]
     series = [(panel, name, [row for row in rows if row.values("forgetting", conventions)]) for panel, name, rows in series]
     series = [found for found in series if len(found[2]) > 1]
     if not series:
         return None
-    symbol = r"$\bar{\eta}$" if option == "eta" else option
+    symbol = r"$\bar{\eta}$" if option == "eta" else plain(option)
     figure, grid = grid_of(2, len(series), COLUMN_INCHES * max(1.0, 0.72 * len(series)), 4.2)
     numbers: list[tuple] = [("panel", "row", option, "accuracy_mean", "accuracy_std", "forgetting_mean", "forgetting_std", "n", "pareto")]
     for (panel, name, rows), top, bottom in zip(series, *grid, strict=True):
@@ -62,7 +66,7 @@ def _bars(axis, points: Sequence, title: str, symbol: str) -> None:
     axis.set_xlabel(symbol)
     axis.set_ylabel("accuracy (%)", color=BLUE)
     other.set_ylabel("forgetting (%)", color="#8a5f00")
-    axis.set_title(title)
+    axis.set_title(plain(title))
 
 
 def pareto(points: Sequence[tuple[float, float]]) -> set[int]:
@@ -101,7 +105,7 @@ def pretraining(panels: Sequence[Panel], conventions: Conventions) -> Drawn | No
                 axis.annotate(
                     f"{ends[1] - ends[0]:+.1f}", (place + shift, max(ends)), textcoords="offset points", xytext=(0, 2), ha="center", fontsize=6
                 )
-    axis.set_xticks(range(len(panels)), [panel.title for panel in panels], rotation=20, ha="right")
+    axis.set_xticks(range(len(panels)), [plain(panel.title) for panel in panels], rotation=20, ha="right")
     axis.set_ylabel("percent")
     axis.grid(axis="x", visible=False)
     legend(figure, [axis])
@@ -129,7 +133,7 @@ def matrix(panels: Sequence[Panel], conventions: Conventions) -> Drawn | None:
             vmax=highest,
             aspect="equal",
         )
-        axis.set_title(f"{name}\n{panel.title}, seed {record.spec.seed_name()}", fontsize=6)
+        axis.set_title(f"{plain(name)}\n{plain(panel.title)}, seed {record.spec.seed_name()}", fontsize=6)
         axis.grid(False)
         ticks = [0, size - 1]
         axis.set_xticks(ticks, [tick + 1 for tick in ticks])

@@ -33,7 +33,8 @@ def of_layout(layout: FigureLayout, found: Found, folder: Path) -> list[Path]:
     for place, column in enumerate(layout.columns):
         named = [(_name(wanted, line[place]), line[place]) for wanted, line in zip(layout.rows, rows, strict=True) if line[place]]
         if named:
-            panels.append(Panel(column.heading, named, found.column(column, layout.name)))
+            others = [row for benchmark in found.places(column) for row in benchmark.rows]
+            panels.append(Panel(column.heading, named, others))
     kind = functools.partial(charts.tradeoff, option=layout.sweep) if layout.kind == "tradeoff" else KINDS[layout.kind]
     written = _draw(kind, panels, found.conventions, folder / layout.name)
     if not written:
@@ -43,7 +44,7 @@ def of_layout(layout: FigureLayout, found: Found, folder: Path) -> list[Path]:
 
 MOST_ROWS = 12  # in a figure that nobody chose the rows of
 NEEDS = {
-    "losses": "no run has followed its losses (`cl-bench run --losses`)",
+    "losses": "no run has followed its losses from its first task on (`cl-bench run --losses`, before it is finished)",
     "tradeoff": "fewer than two values of the option were run",
     "pretraining": "no backbone has both rows",
 }
@@ -59,16 +60,16 @@ def of_benchmark(benchmark: Benchmark, conventions: Conventions, folder: Path) -
     if len(rows) > MOST_ROWS:
         by_accuracy = sorted(rows, key=lambda row: -metrics.mean_and_spread(row.values("accuracy", conventions))[0])
         rows, title = by_accuracy[:MOST_ROWS], f"{title}: the {MOST_ROWS} most accurate of {len(rows)}"
-    panel = Panel(title, [(row.title, row) for row in rows], benchmark)
+    panel = Panel(title, [(row.title, row) for row in rows], benchmark.rows)
     starts, seen = [], set()
     for row in rows:
-        swept = [] if row.imported or row.joint else charts.sweep_rows(row, benchmark, "eta")
+        swept = [] if row.imported or row.joint else charts.sweep_rows(row, benchmark.rows, "eta")
         if len(swept) > 1 and id(swept[0]) not in seen and len(starts) < 3:
             seen.add(id(swept[0]))
             starts.append((row.display, row))
     written = []
     for name, rows in {"accuracy": panel.rows, "tradeoff": starts, "cost": panel.rows}.items():
-        written += _draw(KINDS[name], [Panel(panel.title, rows, benchmark)], conventions, folder / name)
+        written += _draw(KINDS[name], [Panel(panel.title, rows, benchmark.rows)], conventions, folder / name)
     return written
 
 
@@ -85,10 +86,10 @@ def _save(drawn: Drawn, stem: Path) -> list[Path]:
     for suffix, settings in {".png": {"dpi": 200}, ".pdf": {"metadata": {"CreationDate": None}}}.items():
         content = io.BytesIO()
         drawn.figure.savefig(content, format=suffix[1:], **settings)
-        paths.append(stem.with_suffix(suffix))
+        paths.append(stem.with_name(stem.name + suffix))
         write_atomically(paths[-1], content.getvalue())
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([["" if value is None else value for value in line] for line in drawn.numbers])
-    paths.append(stem.with_suffix(".csv"))
+    paths.append(stem.with_name(stem.name + ".csv"))
     write_atomically(paths[-1], text.getvalue().encode())
     return paths

@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from cl_bench import metrics
-from cl_bench.report.select import Benchmark, Conventions, Row
+from cl_bench.report.select import Conventions, Row
 
 # Okabe and Ito's palette, distinguishable with any colour vision; markers repeat out of step with it.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -31,11 +31,11 @@ COLUMN_INCHES = 3.4  # the width of one column of most papers
 
 @dataclass(frozen=True)
 class Panel:
-    """Named rows of one benchmark; `benchmark` holds whatever else was run there."""
+    """Named rows of one benchmark; `others` are all that were run there."""
 
     title: str
     rows: Sequence[tuple[str, Row]]
-    benchmark: Benchmark | None = None
+    others: Sequence[Row] = ()
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,11 @@ class Drawn:
 
     figure: Figure
     numbers: list[tuple]
+
+
+def plain(text: str) -> str:
+    """Text of which matplotlib makes no formula."""
+    return text.replace("$", r"\$")
 
 
 def percent(values: Sequence[float]) -> tuple[float, float | None]:
@@ -79,7 +84,7 @@ def line(axes, place: int, xs: Sequence[float], values: Sequence[tuple[float, fl
 
 
 def _over_tasks(axis, title: str) -> None:
-    axis.set_title(title)
+    axis.set_title(plain(title))
     axis.set_xlabel("tasks learned")
     axis.xaxis.get_major_locator().set_params(integer=True)
 
@@ -89,7 +94,7 @@ def legend(figure: Figure, axes: Sequence) -> None:
     found = {}
     for axis in axes:
         handles, labels = axis.get_legend_handles_labels()
-        found.update(zip(labels, handles, strict=True))
+        found.update(zip(map(plain, labels), handles, strict=True))
     if found:
         longest = max(map(len, found))
         columns = 1 if longest > 34 else 2 if longest > 16 else 3
@@ -107,7 +112,7 @@ def accuracy(panels: Sequence[Panel], conventions: Conventions) -> Drawn | None:
         for place, (name, row) in enumerate(panel.rows):
             if not row.finished:
                 continue
-            curves = [metrics.accuracy_curve(record.correct, record.test_sizes, conventions.accuracy) for record in row.finished]
+            curves = row.curves(conventions)
             values = [percent(found) for found in zip(*curves, strict=True)]
             if row.joint:
                 axis.axhline(values[-1][0], color="0.4", linewidth=1, linestyle="--", label=name)
@@ -164,7 +169,7 @@ def cost(panels: Sequence[Panel], conventions: Conventions) -> Drawn | None:
             colour, marker = COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)]
             axis.errorbar(seconds[0], found[0], found[1], seconds[1], color=colour, marker=marker, markersize=4, linewidth=0.8, label=name)
             numbers.append((panel.title, name, *seconds, *found, len(row.ran), "; ".join(sorted(own))))
-        axis.set_title(panel.title if len(machines) == 1 else f"{panel.title} ({len(machines)} machines)")
+        axis.set_title(plain(panel.title) if len(machines) == 1 else f"{plain(panel.title)} ({len(machines)} machines)")
         axis.set_xlabel("training time (s)")
         axis.margins(0.1)
     axes[0].set_ylabel("accuracy (%)")

@@ -40,6 +40,7 @@ class RowLayout(Strict):
     published: str | None = None  # the row of the paper's table
     title: str | None = None
     labels: list[str] = []
+    backbone: str | None = None  # where it is not that of the column's other rows
     where: dict[str, Any] = {}  # settings that tell configurations with equal options apart, such as precision
     rule: bool = False  # a line above it
     bound: bool = False  # an upper bound, never ranked
@@ -112,10 +113,10 @@ def read(path: Path) -> Layout:
         if not isinstance(found, list) or not all(isinstance(part, dict) for part in found):
             raise InputError(f"{path}: {kind} must be an array of tables, each under [[{kind[:-1]}]]")
         made[kind] = [_part(model, part, f"{path}, {kind[:-1]} {part.get('name', number)!r}") for number, part in enumerate(found, 1)]
-    names = [part.name for found in made.values() for part in found]
+    names = ["report", *(part.name for found in made.values() for part in found)]
     for name in names:
         if names.count(name) > 1:
-            raise InputError(f"{path}: two parts are called {name!r}; each needs a name of its own, it becomes a file")
+            raise InputError(f"{path}: two parts are called {name!r}; each needs a name of its own (report is taken), it becomes a file")
     layout = build_config(Layout, [values, made], str(path))
     for part in (*layout.tables, *layout.figures):
         _check(part, f"{path}, {part.name!r}", layout.published)
@@ -157,6 +158,10 @@ def _check(part: TableLayout | FigureLayout, where: str, published: str | None) 
         if row.select is not None:
             selector(row.select)
     if isinstance(part, TableLayout):
+        if not part.metrics or any(len(row.labels) > len(part.labels) for row in part.rows):
+            raise InputError(f"{where}: needs metrics, and in labels a heading for every label of a row")
+        if not (part.method_column or part.labels):
+            raise InputError(f"{where}: method_column = false leaves no name of a row; give labels")
         if (part.published or any(row.published for row in part.rows)) and not (part.published and published):
             raise InputError(f"{where}: published rows need the label of the paper's table here and the file of published numbers at the top")
         if part.baseline is not None and part.baseline not in [row.select for row in part.rows]:

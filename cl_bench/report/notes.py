@@ -10,10 +10,18 @@ def of_table(columns: Sequence[Sequence[Row]], conventions: Conventions, shown: 
     """A line each; `columns` are the rows found on each benchmark, `shown` the metrics printed."""
     rows = [row for column in columns for row in column]
     seeds = sorted({seed for row in rows if not row.imported for seed in row.seeds})
-    notes = [f"Acc.: {metrics.ACCURACY_CONVENTIONS[conventions.accuracy]}, after the last task."]
+    notes = []
+    if "accuracy" in shown or "incremental" in shown:
+        notes.append(f"Acc.: {metrics.ACCURACY_CONVENTIONS[conventions.accuracy]}, after the last task.")
+    if "incremental" in shown and "accuracy" not in shown:
+        notes[-1] = f"Avg. inc. acc.: mean over tasks learned of the accuracy so far, each {metrics.ACCURACY_CONVENTIONS[conventions.accuracy]}."
     if "forgetting" in shown:
         notes.append(f"Forgetting: {metrics.FORGETTING_CONVENTIONS[conventions.forgetting]}.")
-    notes.append("Mean ± sample standard deviation (n - 1) over n seeds" + (f" ({', '.join(seeds)})." if seeds else "."))
+    counts = sorted({len(row.finished) for row in rows if row.finished})
+    n = f"n = {counts[0]} seeds" if len(counts) == 1 else "n seeds"
+    notes.append(f"Mean ± sample standard deviation (n - 1) over {n}" + (f" ({', '.join(seeds)})." if seeds else "."))
+    for column in columns:
+        notes += _unlike(column)
     notes += _protocol(rows)
     for column in columns:
         planned = sorted({seed for row in column if not row.imported for seed in row.seeds})
@@ -26,6 +34,30 @@ def of_table(columns: Sequence[Sequence[Row]], conventions: Conventions, shown: 
             if row.finished and sorted(row.seeds) != planned and not row.imported:
                 notes.append(f"{name}: seeds {', '.join(row.seeds)} only.")
     return notes
+
+
+def _unlike(column: Sequence[Row]) -> list[str]:
+    """In which settings besides options the rows of one benchmark differ, and seeds of one name whose class orders do."""
+    rows, notes = [row for row in column if row.ran], []
+    for what, value in UNLIKE.items():
+        found: dict[str, list[str]] = {}
+        for row in rows:
+            found.setdefault(value(row.spec), []).append(row.name)
+        if len(found) > 1:
+            notes.append(f"Rows differ in {what}: " + "; ".join(f"{', '.join(dict.fromkeys(names))}: {own}" for own, names in found.items()) + ".")
+    orders: dict[str, dict[tuple, None]] = {}
+    for record in (record for row in rows for record in row.ran):
+        orders.setdefault(record.spec.seed_name(), {})[record.spec.task_classes] = None
+    mixed = [seed for seed, found in orders.items() if len(found) > 1]
+    return [*notes, f"Class orders differ between rows for seed {', '.join(mixed)}."] if mixed else notes
+
+
+UNLIKE = {
+    "precision": lambda spec: spec.precision,
+    "core version": lambda spec: str(spec.core_version),
+    "augmentation": lambda spec: spec.transform.augment,
+    "normalisation": lambda spec: spec.transform.normalisation,
+}
 
 
 def _name(row: Row, several: bool) -> str:

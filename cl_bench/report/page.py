@@ -10,18 +10,20 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from cl_bench import metrics
-from cl_bench.report.select import Row
+from cl_bench.report.select import Conventions, Row
 from cl_bench.report.table import Cell, Line, Table
 from cl_bench.report.tables import DIFFERENCE_NOTES, DIFFERENCES, difference_words
 
 TEMPLATE = "page.html.j2"
 
 
-def render(title: str, parts: Sequence[tuple[Table, Sequence[tuple[str, Path]]]], pictures: Sequence[tuple[str, Path]] = ()) -> str:
+def render(
+    title: str, parts: Sequence[tuple[Table, Sequence[tuple[str, Path]]]], pictures: Sequence[tuple[str, Path]], conventions: Conventions
+) -> str:
     """`parts` are tables, each with the (title, PNG file) of its figures; `pictures` stand after all tables."""
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
     template = environment.from_string((files("cl_bench.report") / TEMPLATE).read_text(encoding="utf-8"))
-    behind = Behind()
+    behind = Behind(conventions)
     sections = [
         {"table": table, "lines": _lines(table, behind), "differences": _differences(table), "figures": _figures(found)} for table, found in parts
     ]
@@ -57,7 +59,8 @@ def _cell(line: Line, cell: Cell, behind: "Behind") -> dict:
 class Behind:
     """What stands behind the cells: a section for every row of runs, told once."""
 
-    def __init__(self):
+    def __init__(self, conventions: Conventions):
+        self._conventions = conventions
         self.rows: dict[str, dict] = {}
         self._links: dict[int, str] = {}
 
@@ -66,24 +69,32 @@ class Behind:
         if id(row) not in self._links:
             name = f"runs-{row.display}-{row.spec.benchmark}" if row.imported else f"runs-{row.spec.family_id()}"
             self._links[id(row)] = name
-            self.rows.setdefault(name, _behind(row))
+            self.rows.setdefault(name, _behind(row, self._conventions))
         return self._links[id(row)]
 
 
-def _behind(row: Row) -> dict:
+def _behind(row: Row, conventions: Conventions) -> dict:
     """What made a row's numbers: settings that all its runs share, then each run's command, environment and result."""
     if row.imported:
         shared = {"imported": row.spec.model_dump(mode="json")}
-        return {"title": f"{row.title} on {row.spec.benchmark}", "shared": _json(shared), "runs": [_run(record) for record in row.records]}
+        return {
+            "title": f"{row.title} on {row.spec.benchmark}",
+            "shared": _json(shared),
+            "runs": [_run(record, conventions) for record in row.records],
+        }
     seeded = {"order_seed", "init_seed", "data_seed", "task_classes", "command", "losses"}
     shared = {key: value for key, value in row.spec.model_dump(mode="json").items() if key not in seeded}
-    return {"title": f"{row.title} on {row.spec.benchmark_name()}", "shared": _json(shared), "runs": [_run(record) for record in row.records]}
+    return {
+        "title": f"{row.title} on {row.spec.benchmark_name()}",
+        "shared": _json(shared),
+        "runs": [_run(record, conventions) for record in row.records],
+    }
 
 
-def _run(record) -> dict:
+def _run(record, conventions: Conventions) -> dict:
     done = record.status == "done"
-    accuracy = f"{100 * metrics.final_accuracy(record.correct, record.test_sizes):.2f}" if done else "–"
-    lost = metrics.forgetting(record.correct, record.test_sizes) if done else None
+    accuracy = f"{100 * metrics.final_accuracy(record.correct, record.test_sizes, conventions.accuracy):.2f}" if done else "–"
+    lost = metrics.forgetting(record.correct, record.test_sizes, conventions.forgetting) if done else None
     found = {
         "seed": record.spec.seed_name(),
         "status": record.status,
@@ -116,7 +127,12 @@ def _differences(table: Table) -> list[list[str]]:
 def _figures(pictures: Sequence[tuple[str, Path]]) -> list[dict]:
     """Pictures and their numbers as data inside the page."""
     return [
-        {"title": title, "png": _data(path, "image/png"), "csv": _data(path.with_suffix(".csv"), "text/csv"), "name": f"{path.stem}.csv"}
+        {
+            "title": title,
+            "png": _data(path, "image/png"),
+            "csv": _data(path.with_name(f"{path.name.removesuffix('.png')}.csv"), "text/csv"),
+            "name": f"{path.name.removesuffix('.png')}.csv",
+        }
         for title, path in pictures
     ]
 

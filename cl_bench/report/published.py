@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from cl_bench.config import Strict, build_config, unknown
 from cl_bench.errors import InputError
@@ -17,15 +17,35 @@ METRICS = ("accuracy", "forgetting")
 
 
 class Facts(Strict):
-    """What is known about how some rows were made; None where nobody states it."""
+    """What is known about how some numbers were made; None where nobody states it. Facts about other people's runs name them with `by`."""
 
     rows: list[str]
     tables: list[str] = ["*"]
+    benchmarks: list[str] = ["*"]
+    by: str | None = None
     backbone: str | None = None
+    image_size: int | None = None
+    augment: str | None = None
     order: str | None = None  # kind of class order, see `cl_bench.order`
     split: str | None = None  # "nsp2": the lists of images that the NSP2 code and this benchmark use
     passes: int | None = None
+    accuracy: str | None = None  # convention, where it is not the paper's
+    forgetting: str | None = None
+    doubt: dict[str, str] = {}  # metric -> what its sources leave open about it
     source: str
+
+    def about(self, number: "Published") -> bool:
+        """Whether they hold for a number."""
+        places = ((number.table, self.tables), (number.row, self.rows), (number.benchmark, self.benchmarks))
+        return self.by == number.by and all(any(fnmatchcase(name, pattern) for pattern in patterns) for name, patterns in places)
+
+
+class Numbers(Strict):
+    """What a row of a table says about one benchmark: percent, or [percent, standard deviation]."""
+
+    accuracy: float | list[float] | None = None
+    forgetting: float | list[float] | None = None
+    by: str | None = None
 
 
 class Header(Strict):
@@ -34,8 +54,8 @@ class Header(Strict):
     title: str
     venue: str
     url: str
-    accuracy: str
-    forgetting: str
+    accuracy: Literal[tuple(ACCURACY_CONVENTIONS)]
+    forgetting: Literal[tuple(FORGETTING_CONVENTIONS)]
     runs: int
 
 
@@ -50,11 +70,6 @@ class Published:
     mean: float
     spread: float | None
     by: str | None  # who made the runs, where it was not the row's own paper
-    facts: tuple[Facts, ...]
-
-    def known(self, name: str) -> Any:
-        """The last fact of this name, None where nobody states it."""
-        return next((getattr(fact, name) for fact in reversed(self.facts) if getattr(fact, name) is not None), None)
 
 
 @dataclass(frozen=True)
@@ -64,52 +79,59 @@ class Registry:
     path: Path
     header: Header
     titles: dict[str, str]  # of tables by label
-    rows: dict[tuple[str, str], dict]  # (table, row) -> benchmark -> numbers
+    rows: dict[tuple[str, str], dict[str, Numbers]]  # (table, row) -> benchmark -> numbers
     facts: tuple[Facts, ...]
 
     def number(self, table: str, row: str, benchmark: str, metric: str) -> Published | None:
-        """The number, None where the paper has none. Raises InputError for a table or row that it does not have."""
+        """The number, None where the paper has none. Raises InputError for a table, row or benchmark that it does not have."""
         if table not in self.titles:
             raise unknown(f"table of {self.path.name}", table, list(self.titles))
         if (table, row) not in self.rows:
             raise unknown(f"row of {table} in {self.path.name}", row, [name for label, name in self.rows if label == table])
-        found = self.rows[table, row].get(benchmark, {})
-        if found.get(metric) is None:
+        known = {name for (label, _), found in self.rows.items() if label == table for name in found}
+        if benchmark not in known:
+            raise unknown(f"benchmark of {table} in {self.path.name}", benchmark, sorted(known))
+        found = self.rows[table, row].get(benchmark, Numbers())
+        value = getattr(found, metric, None)
+        if value is None:
             return None
-        mean, spread = found[metric] if isinstance(found[metric], list) else (found[metric], None)
-        facts = [f for f in self.facts if any(fnmatchcase(row, p) for p in f.rows) and any(fnmatchcase(table, p) for p in f.tables)]
-        return Published(table, row, benchmark, metric, float(mean), spread, found.get("by"), tuple(facts))
+        mean, spread = value if isinstance(value, list) else (value, None)
+        return Published(table, row, benchmark, metric, float(mean), spread, found.by)
 
-    def venue(self, table: str, row: str) -> str:
-        """Where the row's method was published, "" where the table does not say."""
-        return self.rows.get((table, row), {}).get("venue", "")
+    def known(self, number: Published, name: str) -> Any:
+        """The last fact of this name about a number, None where nobody states it."""
+        stated = [getattr(fact, name) for fact in self.facts if fact.about(number)]
+        return next((value for value in reversed(stated) if value is not None), None)
+
+    def doubts(self, number: Published) -> list[str]:
+        """What the sources of a number leave open about it."""
+        return [fact.doubt[number.metric] for fact in self.facts if fact.about(number) and number.metric in fact.doubt]
 
     def why_not(self, number: Published, spec: RunSpec, conventions: Conventions) -> list[str]:
         """The reasons why a run's number may not be compared with this one; none where it may."""
-        own = f"{spec.dataset}/{spec.num_tasks}"
         reasons = ["smoke benchmark"] if spec.smoke else []
-        if own != number.benchmark:
+        if spec.benchmark_key() != number.benchmark:
             reasons.append(f"published for {number.benchmark}")
         if spec.limit:
             reasons.append(f"a trial with at most {spec.limit} training images")
         if spec.validation:
             reasons.append("evaluated on held-out training images")
-        if spec.smoke or own != number.benchmark:
+        if spec.smoke or spec.benchmark_key() != number.benchmark:
             return reasons
-        backbone, passes, own_passes = number.known("backbone"), number.known("passes"), spec.options.get("passes")
-        if backbone is None:
-            reasons.append("the published checkpoint is not known")
-        elif backbone != spec.backbone.name:
-            reasons.append(f"other checkpoint (published: {backbone})")
-        if passes and own_passes and passes != own_passes:
-            reasons.append(f"{own_passes} passes (published: {passes})")
-        if number.known("split") is None:
-            reasons.append("the published split list is not known")
-        elif number.known("split") != "nsp2":
-            reasons.append(f"other split list (published: {number.known('split')})")
-        if number.known("order") not in (None, spec.order):
-            reasons.append(f"class order {spec.order} (published: {number.known('order')})")
-        used, theirs = getattr(conventions, number.metric), getattr(self.header, number.metric)
+        ours = {
+            "checkpoint": ("backbone", spec.backbone.name), "image size": ("image_size", spec.backbone.image_size),
+            "augmentation": ("augment", spec.transform.augment), "class order": ("order", spec.order), "split list": ("split", "nsp2"),
+            "number of passes": ("passes", spec.options.get("passes")),
+        }  # fmt: skip
+        for name, (fact, own) in ours.items():
+            theirs = self.known(number, fact)
+            if theirs is None and fact not in ("image_size", "augment"):
+                reasons.append(f"the published {name} is not known")
+            elif theirs is not None and own is not None and theirs != own:
+                reasons.append(f"other {name} ({own}, published: {theirs})")
+        if spec.transform.normalisation != "checkpoint":
+            reasons.append(f"inputs normalised as {spec.transform.normalisation}")
+        used, theirs = getattr(conventions, number.metric), self.known(number, number.metric) or getattr(self.header, number.metric)
         if used != theirs:
             reasons.append(f"{number.metric} as {used} (published: {theirs})")
         return reasons
@@ -124,14 +146,23 @@ def load(path: Path) -> Registry:
         raise InputError(f"cannot read the published numbers {path}: {getattr(error, 'strerror', None) or error}") from error
     tables, facts = values.pop("table", []), values.pop("facts", [])
     header = build_config(Header, [values], str(path))
-    if header.accuracy not in ACCURACY_CONVENTIONS or header.forgetting not in FORGETTING_CONVENTIONS:
-        raise InputError(f"{path}: accuracy and forgetting must be conventions, such as task_mean and chaudhry")
-    rows = {}
+    titles, rows = {}, {}
     for table in tables:
+        if not isinstance(table.get("label"), str):
+            raise InputError(f"{path}: every table needs a label")
+        titles[table["label"]] = str(table.get("title", table["label"]))
         for row in table.get("row", []):
-            key = (table["label"], row["name"])
-            if key in rows:
-                raise InputError(f"{path}: row {key[1]!r} stands twice in {key[0]}")
-            rows[key] = row
-    titles = {table["label"]: table.get("title", table["label"]) for table in tables}
+            key = (table["label"], row.get("name"))
+            if not isinstance(key[1], str) or key in rows:
+                raise InputError(f"{path}: row {key[1]!r} stands twice in {key[0]}" if key in rows else f"{path}: every row of {key[0]} needs a name")
+            rows[key] = {name: _numbers(cell, f"{path}, {key[0]}, {key[1]}, {name}") for name, cell in row.items() if name not in ("name", "venue")}
     return Registry(path, header, titles, rows, tuple(build_config(Facts, [fact], f"{path}, facts") for fact in facts))
+
+
+def _numbers(cell: Any, where: str) -> Numbers:
+    if not isinstance(cell, dict):
+        raise InputError(f"{where}: expected such as {{ accuracy = 91.74, forgetting = [3.28, 0.45] }}")
+    found = build_config(Numbers, [cell], where)
+    if any(isinstance(value, list) and len(value) != 2 for value in (found.accuracy, found.forgetting)):
+        raise InputError(f"{where}: a list is [mean, standard deviation]")
+    return found

@@ -90,10 +90,24 @@ class Row:
 
     def value(self, record: RunRecord, metric: str, conventions: Conventions) -> float | None:
         """The metric of one of its records as a fraction, None where it does not exist; worked out once."""
+        self.require_counts(record, conventions)
         key = (id(record), metric, conventions)
         if key not in self._known:
             self._known[key] = MEASURES[metric](record, conventions)
         return self._known[key]
+
+    def require_counts(self, record: RunRecord, conventions: Conventions) -> None:
+        """Raises InputError for an accuracy over images of a matrix that was imported without their number."""
+        if conventions.accuracy == "sample" and isinstance(record, ImportedRecord) and not record.counted:
+            raise InputError(
+                f"{self.display} was imported without test sizes: its accuracy over samples is not known; report with --accuracy task_mean"
+            )
+
+    def curves(self, conventions: Conventions) -> list[list[float]]:
+        """Accuracy on the classes seen after each task, for every finished record, as fractions."""
+        for record in self.finished:
+            self.require_counts(record, conventions)
+        return [metrics.accuracy_curve(record.correct, record.test_sizes, conventions.accuracy) for record in self.finished]
 
     @cached_property
     def paired(self) -> dict[tuple, RunRecord]:
@@ -104,10 +118,6 @@ class Row:
 
     def values(self, metric: str, conventions: Conventions) -> list[float]:
         """The metric of every finished record, as fractions; empty where the metric does not exist."""
-        if conventions.accuracy == "sample" and any(isinstance(record, ImportedRecord) and not record.counted for record in self.finished):
-            raise InputError(
-                f"{self.display} was imported without test sizes: its accuracy over samples is not known; report with --accuracy task_mean"
-            )
         found = [self.value(record, metric, conventions) for record in self.finished]
         return [value for value in found if value is not None]
 
@@ -186,7 +196,8 @@ def _add_imported(benchmarks: list[Benchmark], imported: Iterable[ImportedRecord
         spec = record.spec
         rows.setdefault((spec.benchmark, spec.display), Row(spec.label, spec.display, False, [])).records.append(record)
     for (name, _), row in rows.items():
-        places = [b for b in benchmarks if b.spec is None and b.name == name or b.spec and _whole(b.spec) and b.spec.benchmark_key() == name]
+        fitting = [place for place in benchmarks if _belongs(row, name, place)]
+        places = [place for place in fitting if place.spec] or fitting
         if not places:
             places = [Benchmark(name, re.sub(r"[^A-Za-z0-9_.]+", "-", name) + "-imported", "not run here", [], [])]
             benchmarks += places
@@ -194,8 +205,12 @@ def _add_imported(benchmarks: list[Benchmark], imported: Iterable[ImportedRecord
             place.rows.append(row)
 
 
-def _whole(spec: RunSpec) -> bool:
-    return spec.limit is None and spec.validation is None
+def _belongs(row: Row, name: str, place: Benchmark) -> bool:
+    """Whether an imported row stands with a benchmark's runs: all images, and its own backbone where that is known."""
+    if place.spec is None:
+        return place.name == name
+    whole = place.spec.limit is None and place.spec.validation is None
+    return whole and place.spec.benchmark_key() == name and row.spec.backbone in (None, place.spec.backbone.name)
 
 
 def _tell_apart(rows: list[Row]) -> None:
@@ -221,6 +236,6 @@ def options_in(label: str) -> dict:
 
 def settings_of(spec: RunSpec) -> dict:
     """A run's options, transform, backbone, precision and versions, flat."""
-    backbone = {"backbone": spec.backbone.name, "mean": spec.backbone.mean, "std": spec.backbone.std}
+    backbone = {"text_sha256": spec.text_sha256, "backbone": spec.backbone.name, "mean": spec.backbone.mean, "std": spec.backbone.std}
     versions = {"order": spec.order, "precision": spec.precision, "version": spec.method_version, "core_version": spec.core_version}
     return {**spec.options, **spec.transform.model_dump(), **backbone, **versions}

@@ -1,6 +1,7 @@
 """Tables as Markdown and as LaTeX, and the table of everything that was run on one benchmark."""
 
 import re
+import unicodedata
 from collections.abc import Sequence
 
 from cl_bench.report import notes
@@ -27,16 +28,21 @@ def markdown(table: Table) -> str:
     aligned = "|:--" * (len(table.labels) + table.method_column) + "|--:" * (sum(len(found) for _, found in table.groups) + table.counted) + "|"
     lines = [f"**{name}**{dash}{rest}", "", _markdown_row(table.heads), aligned]
     for line in table.lines:
-        words = [f"<small>{word}</small>" if line.quiet and word else word for word in table.words(line)]
+        words = [f"<small>{word}</small>" if line.quiet and word else _plain(word) for word in table.words(line)]
         lines.append(_markdown_row([*words, *(_markdown_cell(found, line.quiet) for found in line.cells), *_count(table, line)]))
-    lines += ["", *(f"- {note}" for note in table.notes)]
+    lines += ["", *(f"- {_plain(note)}" for note in table.notes)]
     if table.differences:
         lines += ["", f"Differences to {table.baseline} in percentage points:", "", *_markdown_differences(table)]
     return "\n".join(lines) + "\n"
 
 
+def _plain(text: str) -> str:
+    """Text in which Markdown finds no HTML."""
+    return text.replace("&", "&amp;").replace("<", "&lt;") if re.search(r"[<&]", text) else text
+
+
 def _markdown_row(words: Sequence[str]) -> str:
-    return "| " + " | ".join(word.replace("|", "\\|") for word in words) + " |"
+    return "| " + " | ".join(word.replace("|", "\\|").replace("\n", " ") for word in words) + " |"
 
 
 def _markdown_cell(found: Cell, quiet: bool) -> str:
@@ -53,7 +59,7 @@ def _markdown_differences(table: Table) -> list[str]:
     rows = [_markdown_row(DIFFERENCES), "|:--|:--|:--" + "|--:" * (len(DIFFERENCES) - 3) + "|"]
     return [
         *rows,
-        *(_markdown_row(difference_words(table, i)) for i in range(len(table.differences))),
+        *(_markdown_row(list(map(_plain, difference_words(table, i)))) for i in range(len(table.differences))),
         "",
         *(f"- {note}" for note in DIFFERENCE_NOTES),
     ]
@@ -61,8 +67,8 @@ def _markdown_differences(table: Table) -> list[str]:
 
 DIFFERENCES = ("Row", "Benchmark", "Metric", "Difference", "95 % interval", "p (Holm)")
 DIFFERENCE_NOTES = (
-    "Pairs of runs with the same class order and seeds. p: exact two-sided permutation test over the pairs, Holm-adjusted over the table; "
-    "with fewer than six pairs no outcome could be significant.",
+    "Pairs of runs with the same class order and seeds. p: two-sided permutation test over the pairs, exact up to 20, Holm-adjusted over the table; "
+    "with fewer than six pairs no outcome could be significant, and a table of several tests needs more.",
     "95 % interval: bootstrap over the test images, the same ones for both rows; it speaks about these images, not about other seeds.",
 )
 
@@ -91,7 +97,8 @@ def latex_table(table: Table) -> str:
     for line in table.lines:
         body += [r"\midrule"] if line.rule and body else []
         cells = [_latex_cell(found) for found in line.cells]
-        parts = [*map(escape, table.words(line)), *cells, *_count(table, line)]
+        first, *rest = map(escape, table.words(line))
+        parts = [_guarded(first), *rest, *cells, *_count(table, line)]
         body.append(" & ".join(rf"{{\footnotesize {part}}}" if line.quiet and part else part for part in parts) + r" \\")
     caption = escape(re.sub(r"^Table \d+: ", "", table.title))  # LaTeX numbers tables itself
     notes = rf"\parbox{{\linewidth}}{{\footnotesize\raggedright {escape(' '.join(table.notes))}}}"
@@ -102,9 +109,15 @@ def latex_table(table: Table) -> str:
     ])  # fmt: skip
 
 
+def _guarded(first: str) -> str:
+    """The first cell of a line; after a line break a bracket or star would be read as its argument."""
+    return f"{{}}{first}" if first.startswith(("[", "*")) else first
+
+
 def _latex_head(table: Table, words: int) -> list[str]:
     own = [*(["Method"] if table.method_column else []), *map(escape, table.labels)]
     metrics = [escape(heading(metric)) for _, found in table.groups for metric in found]
+    own[0] = _guarded(own[0])
     last = " & ".join([*own, *metrics, *(["$n$"] if table.counted else [])]) + r" \\"
     if len(table.groups) == 1 and not table.groups[0][0]:
         return [last]
@@ -122,12 +135,26 @@ def _latex_cell(found: Cell) -> str:
     return text + (rf"\textsuperscript{{{found.marks}}}" if found.marks else "")
 
 
+GREEK = {
+    "α": "alpha", "β": "beta", "γ": "gamma", "δ": "delta", "ε": "epsilon", "η": "eta", "θ": "theta", "κ": "kappa", "λ": "lambda", "μ": "mu",
+    "ν": "nu", "π": "pi", "ρ": "rho", "σ": "sigma", "τ": "tau", "φ": "phi", "χ": "chi", "ψ": "psi", "ω": "omega",
+    "Δ": "Delta", "Σ": "Sigma", "Ω": "Omega",
+}  # fmt: skip
+SPECIAL = {
+    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}", "±": r"$\pm$", "–": "--", "—": "---", "†": r"$\dagger$", "‡": r"$\ddagger$", "§": r"\S{}", "…": "...",
+    "<": r"\textless{}", ">": r"\textgreater{}", "↑": r"$\uparrow$", "↓": r"$\downarrow$", "→": r"$\to$", "✓": r"$\checkmark$", "×": r"$\times$",
+    "≥": r"$\geq$", "≤": r"$\leq$", "≈": r"$\approx$", "−": "$-$", "∞": r"$\infty$", "·": r"$\cdot$", "“": "``", "”": "''", "‘": "`", "’": "'",
+    **{character: rf"$\{name}$" for character, name in GREEK.items()},
+    **{character: rf"\textsuperscript{{{digit}}}" for digit, character in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")},
+    **{character: f"$_{digit}$" for digit, character in enumerate("₀₁₂₃₄₅₆₇₈₉")},
+}  # fmt: skip
+
+
 def escape(text: str) -> str:
-    """Text with LaTeX's special characters escaped."""
-    special = {
-        "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}",
-        "^": r"\textasciicircum{}", "²": r"\textsuperscript{2}", "±": r"$\pm$", "–": "--", "—": "---", "†": r"$\dagger$", "‡": r"$\ddagger$",
-        "<": r"\textless{}", ">": r"\textgreater{}", "↑": r"$\uparrow$", "↓": r"$\downarrow$", "✓": r"$\checkmark$", "₁": "$_1$", "₂": "$_2$",
-        "§": r"\S", "η": r"$\eta$", "×": r"$\times$",
-    }  # fmt: skip
-    return "".join(special.get(character, character) for character in text)
+    """Text with LaTeX's special characters escaped; a character that pdflatex does not know becomes its nearest ASCII ones or "?"."""
+    return "".join(SPECIAL.get(character, character) if ord(character) < 256 or character in SPECIAL else _ascii(character) for character in text)
+
+
+def _ascii(character: str) -> str:
+    return unicodedata.normalize("NFKD", character).encode("ascii", "ignore").decode() or "?"

@@ -13,10 +13,10 @@ STYLES = {"best": "bold", "second": "underline", "": ""}
 
 def show(table: Table, console: Console) -> None:
     """Print a table with its footnotes and differences."""
-    grid = Grid(title=table.title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
+    grid = Grid(title=Text(table.title, style="bold"), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     words = len(table.labels) + table.method_column
     for place, head in enumerate(table.heads):
-        grid.add_column(head, justify="left" if place < words else "right")
+        grid.add_column(Text(head), justify="left" if place < words else "right")
     for line in table.lines:
         if line.rule and grid.row_count:
             grid.add_section()
@@ -28,7 +28,7 @@ def show(table: Table, console: Console) -> None:
     for note in table.notes:
         console.print(Text(f"- {note}", style="dim"))
     if table.differences:
-        differences = Grid(title=f"Differences to {table.baseline} in percentage points", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+        differences = Grid(title=Text(f"Differences to {table.baseline} in percentage points"), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
         for place, head in enumerate(DIFFERENCES):
             differences.add_column(head, justify="left" if place < 3 else "right")
         for index in range(len(table.differences)):

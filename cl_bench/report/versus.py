@@ -11,7 +11,6 @@ from cl_bench.report.layout import selector
 from cl_bench.report.select import Conventions, Row, group, options_in
 from cl_bench.report.significance import Answers, Comparison
 from cl_bench.report.table import Difference
-from cl_bench.report.tables import DIFFERENCES
 from cl_bench.report.write import read_records
 from cl_bench.store import Store
 
@@ -23,10 +22,11 @@ class Versus:
     differences: list[Difference]
     worse: list[str]
     warnings: list[str]
+    level: float  # of the intervals, all rows together at 95 %
 
     def markdown(self) -> str:
         """The table of differences, B - A."""
-        head = ("Row", *DIFFERENCES[1:])
+        head = ("Row", "Benchmark", "Metric", "Difference", f"{100 * (1 - self.level):.4g} % interval", "p (Holm)")
         lines = ["| " + " | ".join(head) + " |", "|:--|:--|:--|--:|--:|--:|"]
         for found in self.differences:
             interval = "–" if found.interval is None else f"[{found.interval[0]:+.2f}, {found.interval[1]:+.2f}]"
@@ -60,17 +60,23 @@ def versus(a: str, b: str, results: Path, conventions: Conventions) -> Versus:
     pairs = [(name, old, new) for name, old, new in pairs if not _differ(old, new)]
     answers, level = (Answers(stores[1]), Answers(stores[0])), significance.LEVEL / max(1, len(pairs))
     compared = [(name, significance.compare(new, old, "accuracy", conventions, answers, level)) for name, old, new in pairs]
+    for (name, found), (_, old, new) in zip(compared, pairs, strict=True):
+        count = 0 if found is None else len(found.differences)
+        if count < max(len(old.finished), len(new.finished)):
+            warnings.append(
+                f"{' on '.join(name)}: {count} pairs of {len(old.finished)} and {len(new.finished)} finished runs; the others have no partner"
+            )
     compared = [(name, found) for name, found in compared if found]
     if not compared:
         raise InputError(f"no run of {a} and {b} has the same benchmark, class order and seeds; nothing can be compared")
-    return _judge(compared, warnings)
+    return _judge(compared, warnings, level)
 
 
 def _differ(old: Row, new: Row) -> bool:
     return old.spec.benchmark_id() != new.spec.benchmark_id()
 
 
-def _judge(compared: Sequence[tuple[tuple, Comparison]], warnings: list[str]) -> Versus:
+def _judge(compared: Sequence[tuple[tuple, Comparison]], warnings: list[str], level: float) -> Versus:
     tested = [found.p for _, found in compared if found.p is not None]
     adjusted = iter(significance.holm(tested))
     differences, worse = [], []
@@ -80,7 +86,7 @@ def _judge(compared: Sequence[tuple[tuple, Comparison]], warnings: list[str]) ->
         differences.append(Difference(row, column, "Acc. ↑", 100 * found.mean, len(found.differences), p, interval))
         if found.mean < 0 and ((p is not None and p < significance.LEVEL) or (interval is not None and interval[1] < 0)):
             worse.append(f"{row} on {column}")
-    return Versus(differences, worse, warnings)
+    return Versus(differences, worse, warnings, level)
 
 
 def _rows(store: Store) -> tuple[dict[tuple[str, str], Row], list[str]]:

@@ -26,7 +26,11 @@ class Report:
 
 def of_records(records: Sequence[RunRecord], store: Store, out: Path, conventions: Conventions) -> Report:
     """Every benchmark's table and figures in a folder of its own, and `report.html`. Raises InputError when nothing can be shown or written."""
-    benchmarks = group(records, imported.records(store.root))
+    others, warnings = imported.records(store.root), []
+    if conventions.accuracy == "sample":
+        warnings = [f"left out: {record.spec.display} was imported without test sizes" for record in others if not record.counted]
+        others = [record for record in others if record.counted]
+    benchmarks = group(records, others)
     if not benchmarks:
         raise InputError("there are no runs to report; `cl-bench run` makes some")
     made, paths = [], []
@@ -43,8 +47,8 @@ def of_records(records: Sequence[RunRecord], store: Store, out: Path, convention
                 drawn = draw.of_benchmark(benchmark, conventions, folder)
             paths += drawn
             made.append((table, _pictures(drawn)))
-        paths.append(_write_page(out, "Results", made, []))
-    return Report("\n".join(tables.markdown(table) for table, _ in made), paths, [], [table for table, _ in made])
+        paths.append(_write_page(out, "Results", made, [], conventions))
+    return Report("\n".join(tables.markdown(table) for table, _ in made), paths, warnings, [table for table, _ in made])
 
 
 def of_layout(path: Path, store: Store, out: Path, accuracy: str | None, forgetting: str | None) -> Report:
@@ -56,7 +60,10 @@ def of_layout(path: Path, store: Store, out: Path, accuracy: str | None, forgett
     conventions = Conventions(accuracy or wanted.accuracy, forgetting or wanted.forgetting)
     registry = published.load((path.parent / wanted.published).resolve()) if wanted.published else None
     records, warnings = read_records(store)
-    found = build.Found(group(records, imported.records(store.root)), conventions, Answers(store), registry, warnings)
+    benchmarks = group(records, imported.records(store.root))
+    for row in (row for benchmark in benchmarks for row in benchmark.rows):
+        row.shared_options = frozenset()  # a selected row says everything that sets it apart from the preset
+    found = build.Found(benchmarks, conventions, Answers(store), registry, warnings)
     made = [build.table(table, found) for table in wanted.tables]
     if not any(cell.row for table in made for line in table.lines for cell in line.cells) and wanted.tables:
         raise InputError(f"no run in {store.root} is selected by any table of {path}; `cl-bench ls runs --results {store.root}` lists what there is")
@@ -74,7 +81,7 @@ def of_layout(path: Path, store: Store, out: Path, accuracy: str | None, forgett
         shown = [f"![{title}]({picture.name})\n" for title, picture in pictures]
         write_atomically(out / "report.md", "\n".join([text, *shown]).encode())
         write_atomically(out / "report.tex", tables.latex(made).encode())
-        page = _write_page(out, wanted.title, [(table, []) for table in made], pictures)
+        page = _write_page(out, wanted.title, [(table, []) for table in made], pictures, conventions)
     return Report(text, [*paths, out / "report.md", out / "report.tex", page], found.warnings, made)
 
 
@@ -116,9 +123,9 @@ def _pictures(paths: Sequence[Path]) -> list[tuple[str, Path]]:
     return [(path.stem, path) for path in paths if path.suffix == ".png"]
 
 
-def _write_page(out: Path, title: str, parts: Sequence[tuple[Table, Sequence]], pictures: Sequence) -> Path:
+def _write_page(out: Path, title: str, parts: Sequence[tuple[Table, Sequence]], pictures: Sequence, conventions: Conventions) -> Path:
     from cl_bench.report import page
 
     path = out / "report.html"
-    write_atomically(path, page.render(title, parts, pictures).encode())
+    write_atomically(path, page.render(title, parts, pictures, conventions).encode())
     return path
