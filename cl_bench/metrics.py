@@ -4,6 +4,7 @@
 t + 1 entries. A method that learns all classes at once has one row with an entry for every task. All results are fractions.
 """
 
+import math
 from collections.abc import Sequence
 
 Counts = Sequence[Sequence[int]]
@@ -91,6 +92,12 @@ def mean_and_spread(values: Sequence[float]) -> tuple[float, float | None]:
     if len(values) < 2:
         return mean, None
     return mean, (sum((value - mean) ** 2 for value in values) / (len(values) - 1)) ** 0.5
+
+
+def percent(fraction: float) -> str:
+    """With two decimals, ties rounded away from zero: a value of counts that lies on a tie is one, whatever the last bits of its sum."""
+    text = f"{100 * fraction + math.copysign(1e-9, fraction):.2f}"
+    return text.lstrip("-") if float(text) == 0 else text
 
 
 def _known(convention: str, conventions: dict[str, str]) -> None:

@@ -80,7 +80,7 @@ def table(tried: Sequence[Point], chosen: dict[str, Point], grid: dict[str, list
     for point in tried:
         means = [point.mean(metric, conventions) for metric in ("accuracy", "forgetting")]
         cells = [format_option(point.options[key]) if key in point.options else "–" for key in grid]
-        cells = [point.method, *cells, *("–" if mean is None else f"{100 * mean:.2f}" for mean in means)]
+        cells = [point.method, *cells, *("–" if mean is None else metrics.percent(mean) for mean in means)]
         style = "**{}**" if chosen.get(point.method) is point else "{}"
         lines.append("| " + " | ".join([*(style.format(cell) for cell in cells), str(len(point.records))]) + " |")
     return "\n".join(lines)
@@ -109,6 +109,6 @@ def settings_file(request: Request, specs: Sequence[RunSpec], chosen: dict[str, 
         f"# chosen by cl-bench tune: highest mean accuracy ({metrics.ACCURACY_CONVENTIONS[conventions.accuracy]}) over seeds {', '.join(seeds)}",
         f"# on {specs[0].benchmark_name()}, backbone {specs[0].backbone.name}",
         *(f"# {key} tried: {', '.join(map(format_option, tried))}" for key, tried in grid.items()),
-        *(f"# {point.method}: accuracy {100 * point.mean('accuracy', conventions):.2f} %" for point in chosen.values()),
+        *(f"# {point.method}: accuracy {metrics.percent(point.mean('accuracy', conventions))} %" for point in chosen.values()),
     ]
     return "\n".join([*head, yaml.safe_dump({"methods": ",".join(methods), **values}, sort_keys=False, width=1000)])

@@ -3,18 +3,24 @@
 import json
 import statistics
 import tomllib
+from decimal import ROUND_HALF_UP, Decimal
+from fractions import Fraction
 from pathlib import Path
 
 FULL = {"seq": "vpt-seq", "pgp": "vpt-pgp", "nsp2": "vpt-nsp2", "joint": "vpt-joint"}
 
 
 def accuracy(matrix, sizes):
-    return 100 * statistics.mean(right / size for right, size in zip(matrix[-1], sizes, strict=True))
+    return 100 * statistics.mean(Fraction(right, size) for right, size in zip(matrix[-1], sizes, strict=True))
 
 
 def forgetting(matrix, sizes):
     tasks = range(len(matrix) - 1)
-    return 100 * statistics.mean(max(matrix[t][j] for t in range(j, len(matrix) - 1)) / sizes[j] - matrix[-1][j] / sizes[j] for j in tasks)
+    return 100 * statistics.mean(Fraction(max(matrix[t][j] for t in range(j, len(matrix) - 1)) - matrix[-1][j], sizes[j]) for j in tasks)
+
+
+def rounded(value):
+    return str((Decimal(value.numerator) / value.denominator).quantize(Decimal("0.01"), ROUND_HALF_UP))
 
 
 def cells(layout: Path, results: Path) -> dict[str, list[list[str]]]:
@@ -35,8 +41,8 @@ def cells(layout: Path, results: Path) -> dict[str, list[list[str]]]:
                 ]
                 for measure in (accuracy, forgetting):
                     values = [measure(m, s) for m, s in done if measure is accuracy or len(m) > 1]
-                    spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
-                    line.append(f"{statistics.mean(values):.2f}{spread}" if values else "–")
+                    spread = f" ± {statistics.stdev(map(float, values)):.2f}" if len(values) > 1 else ""
+                    line.append(rounded(statistics.mean(values)) + spread if values else "–")
             lines.append(line)
         tables[table["name"]] = lines
     return tables

@@ -88,3 +88,9 @@ def test_an_unknown_convention_is_refused():
 def test_the_spread_is_the_sample_standard_deviation():
     assert metrics.mean_and_spread([1.0, 2.0, 4.0]) == (pytest.approx(7 / 3), pytest.approx((7 / 3) ** 0.5))
     assert metrics.mean_and_spread([2.0]) == (2.0, None)
+
+
+def test_a_percentage_on_a_tie_is_rounded_away_from_zero_whatever_its_last_bits():
+    # 3607 of 4000 right answers are 90.175 %, which no float is; three runs' mean may come out below or above it
+    assert metrics.percent(0.90175) == metrics.percent(0.90175 - 1e-16) == metrics.percent(0.90175 + 1e-16) == "90.18"
+    assert metrics.percent(-0.90175) == "-90.18" and metrics.percent(0.0) == metrics.percent(-0.0) == "0.00" and metrics.percent(0.901749) == "90.17"

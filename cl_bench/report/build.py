@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from cl_bench import metrics
 from cl_bench.config import unknown
 from cl_bench.errors import InputError
 from cl_bench.record import RunSpec
@@ -217,7 +218,7 @@ def _published_line(layout: TableLayout, wanted: RowLayout, rows: Sequence[Row |
                 reasons = ["imported, not run here"] if row.imported else found.registry.why_not(theirs, row.spec, found.conventions)
                 caveats = ["not comparable: " + ", ".join(reasons)] if reasons else found.registry.doubts(theirs)
                 if not reasons:
-                    made.text += f" ({round(100 * ours.value, 2) - theirs.mean:+.2f})"
+                    made.text += f" ({float(metrics.percent(ours.value)) - theirs.mean:+.2f})"
                 made.marks = ",".join(letters.setdefault(caveat, _letter(len(letters))) for caveat in caveats)
             if theirs.by:
                 made.marks += ("," if made.marks else "") + letters.setdefault(f"run by the authors of {theirs.by}", _letter(len(letters)))

@@ -96,9 +96,8 @@ def legend(figure: Figure, axes: Sequence) -> None:
         handles, labels = axis.get_legend_handles_labels()
         found.update(zip(map(plain, labels), handles, strict=True))
     if found:
-        longest = max(map(len, found))
-        columns = 1 if longest > 34 else 2 if longest > 16 else 3
-        figure.legend(found.values(), found.keys(), loc="outside lower center", ncols=min(columns, len(found)))
+        fitting = int(19 * figure.get_figwidth() / (max(map(len, found)) + 8))  # about 19 characters of this size fit an inch, a handle takes 8
+        figure.legend(found.values(), found.keys(), loc="outside lower center", ncols=max(1, min(fitting, len(found), 4)))
 
 
 def accuracy(panels: Sequence[Panel], conventions: Conventions) -> Drawn | None:

@@ -93,13 +93,13 @@ def _behind(row: Row, conventions: Conventions) -> dict:
 
 def _run(record, conventions: Conventions) -> dict:
     done = record.status == "done"
-    accuracy = f"{100 * metrics.final_accuracy(record.correct, record.test_sizes, conventions.accuracy):.2f}" if done else "–"
+    accuracy = metrics.percent(metrics.final_accuracy(record.correct, record.test_sizes, conventions.accuracy)) if done else "–"
     lost = metrics.forgetting(record.correct, record.test_sizes, conventions.forgetting) if done else None
     found = {
         "seed": record.spec.seed_name(),
         "status": record.status,
         "accuracy": accuracy,
-        "forgetting": "–" if lost is None else f"{100 * lost:.2f}",
+        "forgetting": "–" if lost is None else metrics.percent(lost),
     }
     if hasattr(record.spec, "run_id"):
         command = record.spec.command or f"cl-bench run-one spec.json  (run {record.spec.run_id()}, made before commands were recorded)"

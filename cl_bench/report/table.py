@@ -98,7 +98,7 @@ def heading(metric: str) -> str:
 
 def number(mean: float, spread: float | None) -> str:
     """Fractions as percent, such as "90.75 ± 0.63"."""
-    return f"{100 * mean:.2f}" + (f" ± {100 * spread:.2f}" if spread is not None else "")
+    return metrics.percent(mean) + (f" ± {metrics.percent(spread)}" if spread is not None else "")
 
 
 def cell(row: Row | None, metric: str, conventions: Conventions) -> Cell:
@@ -114,7 +114,7 @@ def rank(lines: Sequence[Line], decides: Callable[[Line], bool] = lambda line: T
     """Mark best and second of every column by the printed mean; ties share a mark, and a column with one number has none."""
     taking_part = [line for line in lines if not line.quiet and not line.bound and decides(line)]
     for column in zip(*(line.cells for line in taking_part), strict=True):
-        means = {id(found): round(100 * found.value, 2) for found in column if found.value is not None}
+        means = {id(found): float(metrics.percent(found.value)) for found in column if found.value is not None}
         if not means:
             continue
         high = COLUMNS[column[0].metric][1]
