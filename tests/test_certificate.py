@@ -92,6 +92,7 @@ def test_a_run_stopped_between_its_last_task_and_its_certificate_makes_it_when_r
     assert whole.status == "done" and whole.certificate == execute(spec, tmp_path / "other").certificate
 
 
+@pytest.mark.slow
 def test_certify_makes_it_anew_and_names_runs_by_id_or_folder(base, tmp_path, capsys):
     spec = spec_of(base, "l2p")
     record = execute(spec, tmp_path)

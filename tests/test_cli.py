@@ -55,6 +55,7 @@ def test_run_prints_the_table_writes_the_report_and_repeating_it_trains_nothing(
     assert code == 0 and "finished" in out and "new" in out
 
 
+@pytest.mark.slow
 def test_a_trial_and_a_validation_run_are_marked_in_every_output(capsys, here, base):
     code, out, err = call(capsys, "run", "--methods", "seq", "--limit", 9, "--validation", "0.3", *base)
     assert code == 0, err
@@ -67,6 +68,7 @@ def test_a_trial_and_a_validation_run_are_marked_in_every_output(capsys, here, b
     )
 
 
+@pytest.mark.slow
 def test_a_failed_run_leaves_the_others_and_exits_with_1(capsys, here, base):
     code, out, err = call(capsys, "run", "--methods", "seq,seq[learning_rate=1e30,temperature=1e-30]", *base)
     assert code == 1

@@ -299,6 +299,7 @@ def test_the_weights_digest_covers_the_text_tower(tmp_path, monkeypatch):
     assert digests[0] != digests[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tag", "mean", "std"),
     [

@@ -91,6 +91,7 @@ def test_a_lost_scheduler_is_one_line_and_what_came_back_is_kept(base, cluster, 
     assert finish(start(tmp_path, *arguments))[0] == 0 and records(tmp_path)[0].status == "done"
 
 
+@pytest.mark.slow
 def test_a_scheduler_that_does_not_answer_is_refused(base, tmp_path):
     code, _, err = finish(
         start(
