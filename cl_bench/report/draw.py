@@ -10,8 +10,8 @@ import matplotlib
 
 from cl_bench import metrics
 from cl_bench.report import charts, figures
-from cl_bench.report.build import Found
 from cl_bench.report.figures import Drawn, Panel
+from cl_bench.report.found import Found
 from cl_bench.report.layout import FigureLayout
 from cl_bench.report.select import Benchmark, Conventions
 from cl_bench.store import write_atomically

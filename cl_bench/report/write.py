@@ -8,6 +8,7 @@ from cl_bench import imported
 from cl_bench.errors import InputError
 from cl_bench.record import RunRecord
 from cl_bench.report import build, layout, published, tables
+from cl_bench.report.found import Found
 from cl_bench.report.select import Conventions, group
 from cl_bench.report.significance import Answers
 from cl_bench.report.table import Table
@@ -63,7 +64,7 @@ def of_layout(path: Path, store: Store, out: Path, accuracy: str | None, forgett
     benchmarks = group(records, imported.records(store.root))
     for row in (row for benchmark in benchmarks for row in benchmark.rows):
         row.shared_options = frozenset()  # a selected row says everything that sets it apart from the preset
-    found = build.Found(benchmarks, conventions, Answers(store), registry, warnings)
+    found = Found(benchmarks, conventions, Answers(store), registry, warnings)
     made = [build.table(table, found) for table in wanted.tables]
     if not any(cell.row for table in made for line in table.lines for cell in line.cells) and wanted.tables:
         raise InputError(f"no run in {store.root} is selected by any table of {path}; `cl-bench ls runs --results {store.root}` lists what there is")
