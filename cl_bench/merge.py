@@ -10,7 +10,7 @@ import numpy as np
 from cl_bench import imported
 from cl_bench.errors import InputError
 from cl_bench.record import RunRecord
-from cl_bench.store import UNREADABLE, DamagedRecord, Store, read_record, write_atomically
+from cl_bench.store import UNREADABLE, Store, write_atomically
 
 FILES = ("spec.json", "predictions.npz", "log.txt", "checkpoint-*.safetensors")  # of a run, copied before the record that vouches for them
 
@@ -57,14 +57,11 @@ def merge(target: Store, sources: list[Store], compact: bool) -> Merged:
 
 def _runs(store: Store, warnings: list[str]) -> dict[str, tuple[RunRecord, Path]]:
     found = {}
-    for path in sorted((store.root / "runs").glob("*/record.json")):
-        if ".damaged-" in path.parent.name:
-            continue
-        try:
-            record = read_record(path)
-            found[record.spec.run_id()] = (record, path.parent)
-        except DamagedRecord as error:
-            warnings.append(f"left out: {error}")
+    for record in store.records():
+        if isinstance(record, RunRecord):
+            found[record.spec.run_id()] = (record, store.folder(record.spec))
+        else:
+            warnings.append(f"left out: {record[1]}")
     return found
 
 

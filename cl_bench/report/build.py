@@ -142,9 +142,7 @@ def _compare(layout: TableLayout, grid: Sequence[Sequence[Row | None]], found: F
                 result = significance.compare(row, grid[base][index], metric, found.conventions, (found.answers, found.answers))
                 if result:
                     cell_ = line.cells[index * len(layout.metrics) + offset]
-                    interval = result.interval and (100 * result.interval[0], 100 * result.interval[1])
-                    told = (line.title, column.heading, heading(metric), 100 * result.mean, len(result.differences))
-                    made.differences.append(Difference(*told, None, interval))
+                    made.differences.append(Difference.of(line.title, column.heading, heading(metric), result))
                     compared.append((cell_, result.p, made.differences[-1]))
     tested = [(cell_, p, difference) for cell_, p, difference in compared if p is not None]
     for (cell_, _, difference), p in zip(tested, significance.holm([p for _, p, _ in tested]), strict=True):

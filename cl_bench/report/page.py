@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from cl_bench import metrics
 from cl_bench.report.select import Conventions, Row
-from cl_bench.report.table import Cell, Line, Table
+from cl_bench.report.table import Cell, Table
 from cl_bench.report.tables import DIFFERENCE_NOTES, DIFFERENCES, difference_words
 
 TEMPLATE = "page.html.j2"
@@ -45,13 +45,13 @@ def _lines(table: Table, behind: "Behind") -> list[dict]:
             for own, theirs in zip(found[-1]["cells"], line.cells, strict=True):
                 own["published"] = theirs
             continue
-        found.append({"words": table.words(line), "rule": line.rule, "cells": [_cell(line, cell, behind) for cell in line.cells]})
+        found.append({"words": table.words(line), "rule": line.rule, "cells": [_cell(cell, behind) for cell in line.cells]})
         if table.counted:
             found[-1]["count"] = len(line.cells[0].row.finished)
     return found
 
 
-def _cell(line: Line, cell: Cell, behind: "Behind") -> dict:
+def _cell(cell: Cell, behind: "Behind") -> dict:
     link = "" if cell.row is None else behind.link(cell.row)
     return {"cell": cell, "link": link, "sort": "" if cell.value is None else f"{cell.value:.10f}", "published": None}
 

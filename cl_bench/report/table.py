@@ -46,6 +46,17 @@ class Difference:
     p: float | None  # adjusted over the table; None where there are too few pairs
     interval: tuple[float, float] | None  # 95 %, over test images; None without stored predictions
 
+    @classmethod
+    def of(cls, row: str, column: str, metric: str, found) -> "Difference":
+        """A `significance.Comparison` in percentage points; its p is adjusted later."""
+        interval = found.interval and (100 * found.interval[0], 100 * found.interval[1])
+        return cls(row, column, metric, 100 * found.mean, len(found.differences), None, interval)
+
+    @property
+    def span(self) -> str:
+        """The interval as text."""
+        return "–" if self.interval is None else f"[{self.interval[0]:+.2f}, {self.interval[1]:+.2f}]"
+
     @property
     def verdict(self) -> str:
         """The p value, or why there is none."""

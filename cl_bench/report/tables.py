@@ -76,8 +76,7 @@ DIFFERENCE_NOTES = (
 def difference_words(table: Table, index: int) -> list[str]:
     """A line of the table of differences."""
     found = table.differences[index]
-    interval = "–" if found.interval is None else f"[{found.interval[0]:+.2f}, {found.interval[1]:+.2f}]"
-    return [found.row, found.column, found.metric, f"{found.mean:+.2f}", interval, found.verdict]
+    return [found.row, found.column, found.metric, f"{found.mean:+.2f}", found.span, found.verdict]
 
 
 PACKAGES = ("[utf8]{inputenc}", "{amssymb}", "{booktabs}", "{adjustbox}")

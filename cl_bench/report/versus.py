@@ -29,8 +29,9 @@ class Versus:
         head = ("Row", "Benchmark", "Metric", "Difference", f"{100 * (1 - self.level):.4g} % interval", "p (Holm)")
         lines = ["| " + " | ".join(head) + " |", "|:--|:--|:--|--:|--:|--:|"]
         for found in self.differences:
-            interval = "–" if found.interval is None else f"[{found.interval[0]:+.2f}, {found.interval[1]:+.2f}]"
-            lines.append(f"| {found.row} | {found.column} | {found.metric} | {found.mean:+.2f} (n = {found.pairs}) | {interval} | {found.verdict} |")
+            lines.append(
+                f"| {found.row} | {found.column} | {found.metric} | {found.mean:+.2f} (n = {found.pairs}) | {found.span} | {found.verdict} |"
+            )
         return "\n".join(lines)
 
 
@@ -81,10 +82,10 @@ def _judge(compared: Sequence[tuple[tuple, Comparison]], warnings: list[str], le
     adjusted = iter(significance.holm(tested))
     differences, worse = [], []
     for (row, column), found in compared:
-        p = None if found.p is None else next(adjusted)
-        interval = found.interval and (100 * found.interval[0], 100 * found.interval[1])
-        differences.append(Difference(row, column, "Acc. ↑", 100 * found.mean, len(found.differences), p, interval))
-        if found.mean < 0 and ((p is not None and p < significance.LEVEL) or (interval is not None and interval[1] < 0)):
+        made = Difference.of(row, column, "Acc. ↑", found)
+        made.p = None if found.p is None else next(adjusted)
+        differences.append(made)
+        if found.mean < 0 and ((made.p is not None and made.p < significance.LEVEL) or (made.interval is not None and made.interval[1] < 0)):
             worse.append(f"{row} on {column}")
     return Versus(differences, worse, warnings, level)
 
