@@ -115,18 +115,23 @@ class Store:
             if ".damaged-" in path.parent.name:
                 continue
             try:
-                record = read_record(path)
+                record, run_id = _read(path)
             except DamagedRecord as error:
                 yield path, str(error)
                 continue
-            if path.parent == self.folder(record.spec):
+            if path.parent.name == f"{record.spec.method}-{run_id}":
                 yield record
             else:  # a copy must not count as another run
-                yield path, f"{path.parent} is a copy of the run {record.spec.run_id()}; remove it, or merge results folders with `cl-bench merge`"
+                yield path, f"{path.parent} is a copy of the run {run_id}; remove it, or merge results folders with `cl-bench merge`"
 
 
 def read_record(path: Path) -> RunRecord:
     """The record in a file. Raises DamagedRecord when it is not exactly what `Store.save` wrote."""
+    return _read(path)[0]
+
+
+def _read(path: Path) -> tuple[RunRecord, str]:
+    """A record and its run's id."""
     try:
         sealed = json.loads(path.read_text())
         content = canonical_json(sealed["record"])
@@ -136,6 +141,7 @@ def read_record(path: Path) -> RunRecord:
         raise DamagedRecord(f"{path} is truncated or not a record ({reason})") from error
     if sealed.get("digest") != sha256(content.encode()).hexdigest():
         raise DamagedRecord(f"{path} was changed after it was written (its content does not match its digest)")
-    if sealed.get("run_id") != record.spec.run_id():
+    run_id = record.spec.run_id()
+    if sealed.get("run_id") != run_id:
         raise DamagedRecord(f"{path} does not belong to its run id")
-    return record
+    return record, run_id

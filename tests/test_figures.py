@@ -7,9 +7,8 @@ import pytest
 from made import TOY_VIT, record
 
 from cl_bench.errors import InputError
-from cl_bench.report import charts, draw, figures
-from cl_bench.report.figures import Panel
-from cl_bench.report.select import Conventions, group
+from cl_bench.report import charts, draw, figures, pictures
+from cl_bench.report.select import Conventions, Panel, group
 
 SEQ = [[80], [60, 70], [50, 60, 70]]  # accuracy 80, 65, 60; forgetting 20
 BETTER = [[80], [80, 60], [75, 75, 60]]  # accuracy 80, 70, 70; forgetting -5
@@ -65,7 +64,7 @@ def test_a_trade_off_joins_neither_versions_nor_class_orders_and_needs_numbers()
 def test_what_users_name_is_no_formula_and_a_dot_in_a_name_stays(tmp_path):
     shown = panel([record("vpt-seq[a $x$ b $ c_$]", SEQ)])
     shown = Panel("p $ $x_", [(f"{name} $ $", row) for name, row in shown.rows], shown.others)
-    paths = [draw._draw(draw.KINDS["accuracy"], [shown], Conventions(), tmp_path / name) for name in ("acc.v1", "acc.v2")]
+    paths = [draw.files("accuracy", "eta", [shown], Conventions(), tmp_path / name) for name in ("acc.v1", "acc.v2")]
     assert {path.name for found in paths for path in found} == {f"acc.v{n}.{suffix}" for n in (1, 2) for suffix in ("png", "pdf", "csv")}
 
 
@@ -95,9 +94,9 @@ def test_cost_is_the_time_of_all_tasks_with_the_machines_it_was_measured_on():
 def test_every_kind_is_written_as_picture_vector_file_and_numbers(tmp_path):
     etas = [record(f"vpt-nsp2[eta={eta}]", BETTER, options={"eta": eta}, losses=[[0.1], [0.2, 0.3], [0.4, 0.5]]) for eta in (0.5, 0.9)]
     both = [panel([record("vpt-seq", SEQ, losses=[[0.1], [0.2, 0.3], [0.4, 0.5]]), *etas])]
-    for name, kind in draw.KINDS.items():
+    for name in draw.KINDS:
         shown = [Panel("p", both[0].rows[:2], both[0].others)]
-        png, pdf, numbers = draw._draw(kind, shown, Conventions(), tmp_path / name)
+        png, pdf, numbers = draw.files(name, "eta", shown, Conventions(), tmp_path / name)
         assert png.read_bytes()[:4] == b"\x89PNG" and pdf.read_bytes()[:5] == b"%PDF-"
         assert b"/Type3" not in pdf.read_bytes() and b"/Type0" in pdf.read_bytes()  # text as text
         with open(numbers) as file:
@@ -109,7 +108,10 @@ def test_every_kind_is_written_as_picture_vector_file_and_numbers(tmp_path):
 def test_a_figure_without_chosen_rows_shows_the_most_accurate_and_says_so(tmp_path):
     records = [record(f"vpt-seq[batch={b}]", [[50 + b], [50 + b] * 2, [50 + b] * 3], options={"batch": b}) for b in range(20)]
     [benchmark] = group(records)
-    draw.of_benchmark(benchmark, Conventions(), tmp_path)
+    begun = pictures.of_benchmark(benchmark, Conventions(), tmp_path)
+    assert [path.name for wait in begun for path in wait()] == [
+        f"{name}.{suffix}" for name in ("accuracy", "cost") for suffix in ("png", "pdf", "csv")
+    ]
     with open(tmp_path / "accuracy.csv") as file:
         lines = list(csv.DictReader(file))
     assert len({line["row"] for line in lines}) == 12 and {line["panel"] for line in lines} == {"toy/3: the 12 most accurate of 20"}

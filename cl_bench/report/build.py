@@ -11,9 +11,8 @@ from cl_bench.report.select import MARKS, Row
 from cl_bench.report.table import Cell, Difference, Line, Table, cell, heading, number, rank
 
 
-def table(layout: TableLayout, found: Found) -> Table:
-    """The table of a specification."""
-    grid = found.grid(layout)
+def table(layout: TableLayout, grid: Sequence[Sequence[Row | None]], found: Found) -> Table:
+    """The table of a specification; `grid` has the runs of every row and column."""
     groups = [(column.heading, list(layout.metrics)) for column in layout.columns]
     made = Table(layout.name, layout.title, groups, [], labels=list(layout.labels), method_column=layout.method_column)
     letters: dict[str, str] = {}

@@ -3,25 +3,10 @@
 from collections.abc import Sequence
 
 from cl_bench import metrics
-from cl_bench.errors import InputError
-from cl_bench.report.figures import COLUMN_INCHES, Drawn, Panel, grid_of, legend, percent, plain
-from cl_bench.report.select import Conventions, Row, settings_of
+from cl_bench.report.figures import COLUMN_INCHES, Drawn, grid_of, legend, percent, plain
+from cl_bench.report.select import Conventions, Panel, sweep_rows
 
 BLUE, YELLOW = "#0072B2", "#E69F00"  # accuracy, forgetting
-
-
-def sweep_rows(row: Row, rows: Sequence[Row], option: str) -> list[Row]:
-    """The rows that differ from this one in a numeric option at most, in ascending order of it. Raises InputError for an option of words."""
-
-    def rest(found: Row) -> dict:
-        spec = found.spec
-        return {"benchmark": spec.benchmark_id(), "method": spec.method, **settings_of(spec), option: None}
-
-    fitting = [found for found in rows if found.ran and option in found.spec.options and rest(found) == rest(row)]
-    values = [found.spec.options[option] for found in fitting]
-    if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
-        raise InputError(f"{option} of {row.name} is not a number ({', '.join(map(str, values))}); a trade-off needs one along its axis")
-    return sorted(fitting, key=lambda found: found.spec.options[option])
 
 
 def tradeoff(panels: Sequence[Panel], conventions: Conventions, option: str = "eta") -> Drawn | None:

@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import matplotlib
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_pdf import FigureCanvasPdf
 
-from cl_bench import metrics
 from cl_bench.report import charts, figures
-from cl_bench.report.figures import Drawn, Panel
-from cl_bench.report.found import Found
-from cl_bench.report.layout import FigureLayout
-from cl_bench.report.select import Benchmark, Conventions
+from cl_bench.report.figures import Drawn
+from cl_bench.report.select import Conventions, Panel
 from cl_bench.store import write_atomically
 
 KINDS = {
@@ -26,66 +25,22 @@ KINDS = {
 }
 
 
-def of_layout(layout: FigureLayout, found: Found, folder: Path) -> list[Path]:
-    """The files of a figure that was asked for; none, with a warning, where no run has what it shows."""
-    rows = found.grid(layout)
-    panels = []
-    for place, column in enumerate(layout.columns):
-        named = [(_name(wanted, line[place]), line[place]) for wanted, line in zip(layout.rows, rows, strict=True) if line[place]]
-        if named:
-            others = [row for benchmark in found.places(column) for row in benchmark.rows]
-            panels.append(Panel(column.heading, named, others))
-    kind = functools.partial(charts.tradeoff, option=layout.sweep) if layout.kind == "tradeoff" else KINDS[layout.kind]
-    written = _draw(kind, panels, found.conventions, folder / layout.name)
-    if not written:
-        found.warnings.append(f"{layout.name}: {NEEDS.get(layout.kind, 'no finished run to draw')}, not drawn")
-    return written
-
-
-MOST_ROWS = 12  # in a figure that nobody chose the rows of
-NEEDS = {
-    "losses": "no run has followed its losses from its first task on (`cl-bench run --losses`, before it is finished)",
-    "tradeoff": "fewer than two values of the option were run",
-    "pretraining": "no backbone has both rows",
-}
-
-
-def _name(wanted, row) -> str:
-    return wanted.title or row.title
-
-
-def of_benchmark(benchmark: Benchmark, conventions: Conventions, folder: Path) -> list[Path]:
-    """Accuracy over the tasks, the trade-offs over eta, and cost, of all rows of a benchmark."""
-    rows, title = benchmark.finished_rows, benchmark.name
-    if len(rows) > MOST_ROWS:
-        by_accuracy = sorted(rows, key=lambda row: -metrics.mean_and_spread(row.values("accuracy", conventions))[0])
-        rows, title = by_accuracy[:MOST_ROWS], f"{title}: the {MOST_ROWS} most accurate of {len(rows)}"
-    panel = Panel(title, [(row.title, row) for row in rows], benchmark.rows)
-    starts, seen = [], set()
-    for row in rows:
-        swept = [] if row.imported or row.joint else charts.sweep_rows(row, benchmark.rows, "eta")
-        if len(swept) > 1 and id(swept[0]) not in seen and len(starts) < 3:
-            seen.add(id(swept[0]))
-            starts.append((row.display, row))
-    written = []
-    for name, rows in {"accuracy": panel.rows, "tradeoff": starts, "cost": panel.rows}.items():
-        written += _draw(KINDS[name], [Panel(panel.title, rows, benchmark.rows)], conventions, folder / name)
-    return written
-
-
-def _draw(kind, panels: Sequence[Panel], conventions: Conventions, stem: Path) -> list[Path]:
+def files(kind: str, option: str, panels: Sequence[Panel], conventions: Conventions, stem: Path) -> list[Path]:
+    """The files of a figure; none where no run has what it shows. `option` is the one along the axis of a trade-off."""
+    draw = functools.partial(charts.tradeoff, option=option) if kind == "tradeoff" else KINDS[kind]
     with matplotlib.rc_context(figures.STYLE):
-        drawn = kind(panels, conventions)
+        drawn = draw(panels, conventions)
         return [] if drawn is None else _save(drawn, stem)
 
 
 def _save(drawn: Drawn, stem: Path) -> list[Path]:
-    drawn.figure.draw_without_rendering()
-    drawn.figure.set_layout_engine("none")  # it is laid out, once for both formats
-    paths = []
-    for suffix, settings in {".png": {"dpi": 200}, ".pdf": {"metadata": {"CreationDate": None}}}.items():
-        content = io.BytesIO()
-        drawn.figure.savefig(content, format=suffix[1:], **settings)
+    """Drawn once for every format: `savefig` would draw twice, the first time to lay out."""
+    paths, picture, vectors = [], io.BytesIO(), io.BytesIO()
+    drawn.figure.set_dpi(200)
+    FigureCanvasAgg(drawn.figure).print_png(picture)
+    drawn.figure.set_layout_engine("none")  # drawing laid it out
+    FigureCanvasPdf(drawn.figure).print_pdf(vectors, metadata={"CreationDate": None})
+    for suffix, content in {".png": picture, ".pdf": vectors}.items():
         paths.append(stem.with_name(stem.name + suffix))
         write_atomically(paths[-1], content.getvalue())
     text = io.StringIO()

@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from cl_bench import metrics
-from cl_bench.report.select import Conventions, Row
+from cl_bench.report.select import Conventions, Panel, Row
 
 # Okabe and Ito's palette, distinguishable with any colour vision; markers repeat out of step with it.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -27,15 +27,6 @@ STYLE = {
     "grid.alpha": 0.25,
 }
 COLUMN_INCHES = 3.4  # the width of one column of most papers
-
-
-@dataclass(frozen=True)
-class Panel:
-    """Named rows of one benchmark; `others` are all that were run there."""
-
-    title: str
-    rows: Sequence[tuple[str, Row]]
-    others: Sequence[Row] = ()
 
 
 @dataclass(frozen=True)

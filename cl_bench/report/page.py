@@ -3,6 +3,7 @@
 import base64
 import json
 from collections.abc import Sequence
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
@@ -80,32 +81,27 @@ def _behind(row: Row, conventions: Conventions) -> dict:
         return {
             "title": f"{row.title} on {row.spec.benchmark}",
             "shared": _json(shared),
-            "runs": [_run(record, conventions) for record in row.records],
+            "runs": [_run(row, record, conventions) for record in row.records],
         }
     seeded = {"order_seed", "init_seed", "data_seed", "task_classes", "command", "losses"}
     shared = {key: value for key, value in row.spec.model_dump(mode="json").items() if key not in seeded}
     return {
         "title": f"{row.title} on {row.spec.benchmark_name()}",
         "shared": _json(shared),
-        "runs": [_run(record, conventions) for record in row.records],
+        "runs": [_run(row, record, conventions) for record in row.records],
     }
 
 
-def _run(record, conventions: Conventions) -> dict:
-    done = record.status == "done"
-    accuracy = metrics.percent(metrics.final_accuracy(record.correct, record.test_sizes, conventions.accuracy)) if done else "–"
-    lost = metrics.forgetting(record.correct, record.test_sizes, conventions.forgetting) if done else None
-    found = {
-        "seed": record.spec.seed_name(),
-        "status": record.status,
-        "accuracy": accuracy,
-        "forgetting": "–" if lost is None else metrics.percent(lost),
-    }
+def _run(row: Row, record, conventions: Conventions) -> dict:
+    found = {"seed": record.spec.seed_name(), "status": record.status}
+    for metric in ("accuracy", "forgetting"):
+        value = row.value(record, metric, conventions) if record.status == "done" else None
+        found[metric] = "–" if value is None else metrics.percent(value)
     if hasattr(record.spec, "run_id"):
-        command = record.spec.command or f"cl-bench run-one spec.json  (run {record.spec.run_id()}, made before commands were recorded)"
+        run_id = record.spec.run_id()
         found |= {
-            "id": record.spec.run_id(),
-            "command": command,
+            "id": run_id,
+            "command": record.spec.command or f"cl-bench run-one spec.json  (run {run_id}, made before commands were recorded)",
             "environments": _json(record.environments),
             "order": _order(record.spec.task_classes),
         }
@@ -117,7 +113,12 @@ def _order(tasks) -> str:
 
 
 def _json(value) -> str:
-    return json.dumps(value, indent=1, ensure_ascii=False)
+    return _indented(json.dumps(value, ensure_ascii=False))
+
+
+@cache  # most runs share their environment
+def _indented(text: str) -> str:
+    return json.dumps(json.loads(text), indent=1, ensure_ascii=False)
 
 
 def _differences(table: Table) -> list[list[str]]:

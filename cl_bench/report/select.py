@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 
@@ -35,6 +35,10 @@ class Row:
     records: list[RunRecord | ImportedRecord] = field(default_factory=list)
     shared_options: frozenset[str] = frozenset()  # those that all rows have in common and the benchmark names once
     _known: dict = field(default_factory=dict, repr=False, compare=False)
+
+    def __getstate__(self) -> dict:
+        """For another process: without what is known by the places of records in this one's memory."""
+        return {**self.__dict__, "_known": {}}
 
     @property
     def imported(self) -> bool:
@@ -112,8 +116,9 @@ class Row:
     @cached_property
     def paired(self) -> dict[tuple, RunRecord]:
         """Its finished runs by benchmark, class order and seeds: what runs of two rows must share to be a pair."""
+        benchmark = "" if self.imported else self.spec.benchmark_id()  # a row's records share it
         specs = [record.spec for record in self.ran]
-        keys = [(spec.benchmark_id(), spec.task_classes, spec.order_seed, spec.init_seed, spec.data_seed) for spec in specs]
+        keys = [(benchmark, spec.task_classes, spec.order_seed, spec.init_seed, spec.data_seed) for spec in specs]
         return dict(zip(keys, self.ran, strict=True))
 
     def values(self, metric: str, conventions: Conventions) -> list[float]:
@@ -149,6 +154,15 @@ class Benchmark:
     def finished_rows(self) -> list[Row]:
         """The rows with at least one finished record."""
         return [row for row in self.rows if row.finished]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """What a part of a figure shows: named rows of one benchmark; `others` are all that were run there."""
+
+    title: str
+    rows: Sequence[tuple[str, Row]]
+    others: Sequence[Row] = ()
 
 
 def group(records: Iterable[RunRecord], imported: Iterable[ImportedRecord] = ()) -> list[Benchmark]:
@@ -239,3 +253,17 @@ def settings_of(spec: RunSpec) -> dict:
     backbone = {"text_sha256": spec.text_sha256, "backbone": spec.backbone.name, "mean": spec.backbone.mean, "std": spec.backbone.std}
     versions = {"order": spec.order, "precision": spec.precision, "version": spec.method_version, "core_version": spec.core_version}
     return {**spec.options, **spec.transform.model_dump(), **backbone, **versions}
+
+
+def sweep_rows(row: Row, rows: Sequence[Row], option: str) -> list[Row]:
+    """The rows that differ from this one in a numeric option at most, in ascending order of it. Raises InputError for an option of words."""
+
+    def rest(found: Row) -> dict:
+        spec = found.spec
+        return {"benchmark": spec.benchmark_id(), "method": spec.method, **settings_of(spec), option: None}
+
+    fitting = [found for found in rows if found.ran and option in found.spec.options and rest(found) == rest(row)]
+    values = [found.spec.options[option] for found in fitting]
+    if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
+        raise InputError(f"{option} of {row.name} is not a number ({', '.join(map(str, values))}); a trade-off needs one along its axis")
+    return sorted(fitting, key=lambda found: found.spec.options[option])

@@ -7,7 +7,7 @@ from pathlib import Path
 from cl_bench import imported
 from cl_bench.errors import InputError
 from cl_bench.record import RunRecord
-from cl_bench.report import build, layout, published, tables
+from cl_bench.report import build, layout, pictures, published, tables
 from cl_bench.report.found import Found
 from cl_bench.report.select import Conventions, group
 from cl_bench.report.significance import Answers
@@ -34,22 +34,20 @@ def of_records(records: Sequence[RunRecord], store: Store, out: Path, convention
     benchmarks = group(records, others)
     if not benchmarks:
         raise InputError("there are no runs to report; `cl-bench run` makes some")
-    made, paths = [], []
+    made, drawn, paths = [], [], []
     with _writing(out):
         for benchmark in benchmarks:
             folder = out / benchmark.slug
             folder.mkdir(parents=True, exist_ok=True)
             table = tables.of_benchmark(benchmark, conventions)
             paths += _write_table(table, folder, "table")
-            drawn = []
-            if benchmark.finished_rows:
-                from cl_bench.report import draw  # matplotlib takes a second to import
-
-                drawn = draw.of_benchmark(benchmark, conventions, folder)
-            paths += drawn
-            made.append((table, _pictures(drawn)))
-        paths.append(_write_page(out, "Results", made, [], conventions))
-    return Report("\n".join(tables.markdown(table) for table, _ in made), paths, warnings, [table for table, _ in made])
+            drawn.append(pictures.of_benchmark(benchmark, conventions, folder))
+            made.append(table)
+        files = [[path for wait in begun for path in wait()] for begun in drawn]
+        paths += [path for found in files for path in found]
+        parts = [(table, _pictures(found)) for table, found in zip(made, files, strict=True)]
+        paths.append(_write_page(out, "Results", parts, [], conventions))
+    return Report("\n".join(tables.markdown(table) for table in made), paths, warnings, made)
 
 
 def of_layout(path: Path, store: Store, out: Path, accuracy: str | None, forgetting: str | None) -> Report:
@@ -58,6 +56,8 @@ def of_layout(path: Path, store: Store, out: Path, accuracy: str | None, forgett
     Raises InputError when the specification cannot be used, when a selector has several answers, or when none has any.
     """
     wanted = layout.read(path)
+    if wanted.figures:
+        pictures.prepare()
     conventions = Conventions(accuracy or wanted.accuracy, forgetting or wanted.forgetting)
     registry = published.load((path.parent / wanted.published).resolve()) if wanted.published else None
     records, warnings = read_records(store)
@@ -65,24 +65,25 @@ def of_layout(path: Path, store: Store, out: Path, accuracy: str | None, forgett
     for row in (row for benchmark in benchmarks for row in benchmark.rows):
         row.shared_options = frozenset()  # a selected row says everything that sets it apart from the preset
     found = Found(benchmarks, conventions, Answers(store), registry, warnings)
-    made = [build.table(table, found) for table in wanted.tables]
-    if not any(cell.row for table in made for line in table.lines for cell in line.cells) and wanted.tables:
+    grids = [found.grid(table) for table in wanted.tables]
+    panels = [pictures.panels(figure, found) for figure in wanted.figures]
+    if wanted.tables and not any(row for grid in grids for line in grid for row in line):
         raise InputError(f"no run in {store.root} is selected by any table of {path}; `cl-bench ls runs --results {store.root}` lists what there is")
     with _writing(out):
         out.mkdir(parents=True, exist_ok=True)
+        drawn = [pictures.of_layout(figure, shown, found, out) for figure, shown in zip(wanted.figures, panels, strict=True)]
+        made = [build.table(table, grid, found) for table, grid in zip(wanted.tables, grids, strict=True)]
         paths = [written for table in made for written in _write_table(table, out, table.name)]
-        pictures = []
-        for figure in wanted.figures:
-            from cl_bench.report import draw
-
-            drawn = draw.of_layout(figure, found, out)
-            paths += drawn
-            pictures += [(figure.title or figure.name, path) for path in drawn if path.suffix == ".png"]
+        shown = []
+        for figure, wait in zip(wanted.figures, drawn, strict=True):
+            files = wait()
+            paths += files
+            shown += [(figure.title or figure.name, path) for path in files if path.suffix == ".png"]
         text = "\n".join([f"# {wanted.title}\n", *(tables.markdown(table) for table in made)])
-        shown = [f"![{title}]({picture.name})\n" for title, picture in pictures]
-        write_atomically(out / "report.md", "\n".join([text, *shown]).encode())
+        links = [f"![{title}]({picture.name})\n" for title, picture in shown]
+        write_atomically(out / "report.md", "\n".join([text, *links]).encode())
         write_atomically(out / "report.tex", tables.latex(made).encode())
-        page = _write_page(out, wanted.title, [(table, []) for table in made], pictures, conventions)
+        page = _write_page(out, wanted.title, [(table, []) for table in made], shown, conventions)
     return Report(text, [*paths, out / "report.md", out / "report.tex", page], found.warnings, made)
 
 
