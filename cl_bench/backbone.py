@@ -12,9 +12,11 @@ from cl_bench import clip
 from cl_bench import weights as weight_files
 from cl_bench.config import BackboneSpec, unknown
 from cl_bench.errors import InputError
+from cl_bench.nn.prompts import attention_with
 
-Attend = Callable[[int, Block, Tensor], Tensor]
-"""(block index, block, tokens (B, N, D) before norm1) -> attention output (B, N, D), before layer scale and the residual sum."""
+Attend = Callable[[int, Block, Tensor, int | None], Tensor]
+"""(block index, block, tokens (B, N, D) before norm1, read) -> attention output of the first `read` tokens (None: all), (B, read or N, D),
+before layer scale and the residual sum."""
 BeforeBlock = Callable[[int, Tensor], Tensor]
 """(block index, tokens (B, N, D)) -> tokens (B, N', D) that enter the block."""
 
@@ -45,7 +47,12 @@ class Backbone(nn.Module):
 
     def features(self, images: Tensor, attend: Attend | None = None) -> Tensor:
         """Features (B, D) of normalised images (B, 3, H, W): timm's own pooling of the final tokens, the class token where there is one."""
-        return self.vit.forward_head(tokens(self.vit, images, attend), pre_logits=True)
+        return self.vit.forward_head(tokens(self.vit, images, attend, read=self.read), pre_logits=True)
+
+    @property
+    def read(self) -> int | None:
+        """How many of the final tokens, from the first on, the feature is made of: the class token alone, or all (None)."""
+        return 1 if self.vit.has_class_token and self.vit.global_pool == "token" else None
 
     @torch.no_grad()
     def frozen_features(self, images: Tensor) -> Tensor:
@@ -57,19 +64,28 @@ class Backbone(nn.Module):
         return known(self) if known is not None else self.features(images).float()
 
 
-def tokens(vit: VisionTransformer, images: Tensor, attend: Attend | None = None, before_block: BeforeBlock | None = None) -> Tensor:
-    """Tokens (B, N, D) after the final norm, from timm's own parts; `attend` replaces norm1 and attention of every block, `before_block` may
-    change the tokens that enter one."""
+def tokens(
+    vit: VisionTransformer, images: Tensor, attend: Attend | None = None, before_block: BeforeBlock | None = None, read: int | None = None
+) -> Tensor:
+    """The first `read` (None: all) tokens (B, N, D) after the final norm, from timm's own parts; the last block computes no others.
+
+    `attend` replaces norm1 and attention of every block, `before_block` may change the tokens that enter one.
+    """
+    if attend is None:
+        attend = attend_alone
     x = vit.norm_pre(vit.patch_drop(vit._pos_embed(vit.patch_embed(images))))  # (B, N, D)
     for index, block in enumerate(vit.blocks):
         if before_block is not None:
             x = before_block(index, x)
-        if attend is None:
-            x = block(x)
-        else:
-            x = x + block.drop_path1(block.ls1(attend(index, block, x)))
-            x = x + block.drop_path2(block.ls2(block.mlp(block.norm2(x))))
+        wanted = read if block is vit.blocks[-1] else None
+        x = x[:, :wanted] + block.drop_path1(block.ls1(attend(index, block, x, wanted)))
+        x = x + block.drop_path2(block.ls2(block.mlp(block.norm2(x))))
     return vit.norm(x)
+
+
+def attend_alone(index: int, block: Block, x: Tensor, read: int | None) -> Tensor:
+    """Attention without prompts."""
+    return attention_with(block.attn, block.norm1(x), read=read)
 
 
 def require_class_token(backbone: Backbone, method: str) -> None:

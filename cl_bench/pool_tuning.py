@@ -109,7 +109,7 @@ class PoolTuning(QueryTuning):
                 prompts = prompts + vit.pos_embed[:, :1]
             return torch.cat([x, prompts], dim=1)
 
-        x = tokens(vit, images, before_block=insert)  # (B, N + L k L_p, D)
+        x = tokens(vit, images, before_block=insert, read=self.backbone.read if self.config.head == "token" else None)  # (B, N + L k L_p, D)
         if self.config.head == "token":
             return vit.forward_head(x, pre_logits=True)
         return vit.fc_norm(x[:, -self.config.layers * size :].mean(1))

@@ -22,7 +22,8 @@ from cl_bench.dual_prompting import DualConfig, DualPrompting
 from cl_bench.nn.pool import cosines, nearest
 from cl_bench.nn.prefix import Prefixes
 from cl_bench.nn.projection import ProjectedAdam
-from cl_bench.nn.statistics import QueryMoments, queries
+from cl_bench.nn.prompts import queries
+from cl_bench.nn.statistics import QueryMoments
 from cl_bench.nn.subspaces import Subspaces
 from cl_bench.stream import StreamInfo, Task
 from cl_bench.trainer import Trainer
@@ -137,10 +138,10 @@ class DualPromptPGP(DualPrompting):
             for images in pgp.published_images(self.config, task, trainer, self.backbone.width, self.statistics_batch, self.config.passes):
                 prefixes = self._statistics_prefixes(images, task)
 
-                def attend(index: int, block: nn.Module, x: Tensor, prefixes=prefixes) -> Tensor:
+                def attend(index: int, block: nn.Module, x: Tensor, read: int | None, prefixes=prefixes) -> Tensor:
                     if index == wanted:  # noqa: B023
                         collected.append(queries(block.attn, block.norm1(x)).flatten(1))  # noqa: B023
-                    return prefixes.attend(index, block, x)
+                    return prefixes.attend(index, block, x, read)
 
                 self.backbone.features(images, attend)
             Z = pgp.principal_scores(torch.cat(collected), SCORES)

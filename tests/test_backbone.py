@@ -8,9 +8,11 @@ import torch
 import toys
 from safetensors.torch import save_file
 
+import cl_bench.nn.prompts
 from cl_bench import backbone as backbones
 from cl_bench.errors import InputError
-from cl_bench.nn.prompts import DeepPrompts, attention, prompt_keys_values
+from cl_bench.nn.prompts import DeepPrompts, attention_with, prompt_keys_values
+from cl_bench.nn.statistics import AttentionMoments
 
 VARIANTS = {
     "class token": {},
@@ -43,18 +45,44 @@ def test_prompts_as_keys_and_values_equal_prompts_as_tokens_whose_outputs_are_dr
     prompts = DeepPrompts(2, 3, trunk.width, torch.Generator().manual_seed(1))
     images = torch.randn(3, 3, *trunk.vit.patch_embed.img_size)
 
-    def as_tokens(index, block, x):
+    def as_tokens(index, block, x, read):
         z = torch.cat([x, prompts.P[index].expand(len(x), -1, -1)], dim=1)
-        return block.attn(block.norm1(z))[:, : x.shape[1]]
+        return block.attn(block.norm1(z))[:, : read or x.shape[1]]
 
     assert torch.allclose(trunk.features(images, prompts.attend), trunk.features(images, as_tokens), atol=1e-5)
+
+
+@pytest.mark.parametrize(("changes", "last"), [({}, 1), ({"reg_tokens": 4}, 1), ({"global_pool": "avg"}, 5)])
+def test_the_last_block_computes_the_tokens_that_are_read_and_no_others(changes, last):
+    trunk = toys.backbone(**changes)
+    prompts = DeepPrompts(2, 3, trunk.width, torch.Generator().manual_seed(1))
+    images, counts = torch.randn(3, 3, *trunk.vit.patch_embed.img_size), []
+    for block in trunk.vit.blocks:
+        block.mlp.register_forward_pre_hook(lambda module, inputs: counts.append(inputs[0].shape[1]))
+    for attend in (None, prompts.attend, AttentionMoments(prompts.P, trunk.vit).observing(prompts)):
+        with torch.no_grad():
+            trunk.features(images, attend)
+    assert counts == [5 + changes.get("reg_tokens", 0), last] * 3
+
+
+def test_the_fused_kernel_and_the_explicit_map_give_the_same_features_and_gradients(monkeypatch):
+    trunk = toys.backbone()
+    images, found = torch.randn(3, 3, 16, 16), []
+    for tokens in (0, 128):
+        monkeypatch.setattr(cl_bench.nn.prompts, "EXPLICIT_TOKENS", tokens)
+        prompts = DeepPrompts(2, 3, trunk.width, torch.Generator().manual_seed(1))
+        features = trunk.features(images, prompts.attend)
+        features.square().sum().backward()
+        found.append((features.detach(), prompts.P.grad))
+    assert all(torch.allclose(one, other, rtol=1e-4, atol=1e-5) for one, other in zip(*found, strict=True))
+    assert not torch.equal(found[0][1], found[1][1])  # they are two ways
 
 
 def test_prompts_in_the_first_blocks_only_leave_the_others_alone():
     trunk = toys.backbone()
     prompts = DeepPrompts(1, 3, trunk.width, torch.Generator().manual_seed(1))
     block, x = trunk.vit.blocks[1], torch.randn(2, 5, trunk.width)
-    assert torch.equal(prompts.attend(1, block, x), attention(block.attn, block.norm1(x), None))
+    assert torch.equal(prompts.attend(1, block, x), attention_with(block.attn, block.norm1(x)))
 
 
 def test_prompt_keys_do_not_touch_the_query_weights():

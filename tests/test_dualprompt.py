@@ -7,8 +7,7 @@ import toys
 from cl_bench.errors import InputError, RunFailed
 from cl_bench.gradient_projection import principal_scores
 from cl_bench.nn.prefix import Prefixes, without_permute
-from cl_bench.nn.prompts import attention_with, queries_keys_values, split_heads
-from cl_bench.nn.statistics import queries
+from cl_bench.nn.prompts import attention_with, queries, queries_keys_values, split_heads
 
 TASKS = [[2, 0], [1, 3, 4], [5, 6]]
 IMAGES = torch.randn(8, 3, 16, 16, generator=torch.Generator().manual_seed(1))
@@ -24,7 +23,7 @@ def test_prefixes_stand_before_softmax_and_add_no_token():
     """Attention of each head over prefix and image tokens, computed by hand."""
     trunk = toys.backbone()
     attn, tokens, K, V = trunk.vit.blocks[0].attn, torch.randn(2, 5, 32), torch.randn(2, 3, 32), torch.randn(2, 3, 32)
-    found = attention_with(attn, tokens, split_heads(attn, K), split_heads(attn, V))
+    found = attention_with(attn, tokens, (split_heads(attn, K), split_heads(attn, V)))
     q, k, v = queries_keys_values(attn, tokens)
     heads = []
     for h in range(2):
@@ -127,9 +126,9 @@ def old_queries(method, tasks=TASKS):
     found = [[], []]
     prefixes = method.prefixes(torch.tensor([0]), 1)
 
-    def attend(index, block, x):
+    def attend(index, block, x, read):
         found[index].append(queries(block.attn, block.norm1(x)).transpose(0, 1).flatten(1, 2))
-        return prefixes.attend(index, block, x)
+        return prefixes.attend(index, block, x, read)
 
     for images, _ in toys.stream(tasks).task(0).plain(24):
         method.backbone.features(images, attend)

@@ -7,7 +7,7 @@ from test_statistics import omegas
 from timm.models.vision_transformer import Block
 
 from cl_bench.nn.projection import null_projector
-from cl_bench.nn.prompts import attention
+from cl_bench.nn.prompts import attention_with, prompt_keys_values
 from cl_bench.nn.statistics import AttentionMoments
 from cl_bench.null_space import ln_loss
 
@@ -42,7 +42,7 @@ def exact_case():
 
 
 def block_output(block, x, prompts):
-    x = x + attention(block.attn, block.norm1(x), prompts)
+    x = x + attention_with(block.attn, block.norm1(x), prompt_keys_values(block.attn, prompts))
     return x + block.mlp(block.norm2(x))
 
 

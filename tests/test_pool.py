@@ -116,7 +116,12 @@ def test_the_query_never_changes():
 def entering(method, images):
     """How many tokens enter each block."""
     counts = []
-    hooks = [block.mlp.register_forward_pre_hook(lambda module, inputs: counts.append(inputs[0].shape[1])) for block in method.backbone.vit.blocks]
+
+    def count(module, inputs):
+        if inputs[0].dim() == 3:  # else prompts
+            counts.append(inputs[0].shape[1])
+
+    hooks = [block.norm1.register_forward_pre_hook(count) for block in method.backbone.vit.blocks]
     method.represent(images, torch.randn(len(images), 32))
     for hook in hooks:
         hook.remove()

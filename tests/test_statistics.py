@@ -1,8 +1,10 @@
 """Moments of attention accumulated in one pass equal those of explicit attention maps."""
 
+import pytest
 import torch
 import toys
 
+import cl_bench.nn.prompts
 from cl_bench.nn.prompts import DeepPrompts
 from cl_bench.nn.statistics import AttentionMoments
 
@@ -33,15 +35,17 @@ def moments_of(trunk, prompts, images, batch):
     return moments
 
 
-def test_accumulated_covariances_equal_those_of_explicit_attention_maps():
+@pytest.mark.parametrize("explicit_tokens", [0, 128])
+def test_accumulated_covariances_equal_those_of_explicit_attention_maps(explicit_tokens, monkeypatch):
+    monkeypatch.setattr(cl_bench.nn.prompts, "EXPLICIT_TOKENS", explicit_tokens)  # 0: the fused kernel, as on a GPU
     trunk = toys.backbone()
     prompts = DeepPrompts(2, 4, 32, torch.Generator().manual_seed(1))
     images = torch.randn(6, 3, 16, 16)
     inputs = []
 
-    def watched(index, block, x):
+    def watched(index, block, x, read):
         inputs.append(x)
-        return prompts.attend(index, block, x)
+        return prompts.attend(index, block, x, read)
 
     with torch.no_grad():
         trunk.features(images, watched)

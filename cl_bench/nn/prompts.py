@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+EXPLICIT_TOKENS = 128  # see `explicit`
+
 
 class ExtraKeys:
     """What the image tokens of some blocks attend to besides themselves; subclasses say which keys and values a block gets.
@@ -27,11 +29,10 @@ class ExtraKeys:
         """Which row of P each of the extra keys is."""
         raise NotImplementedError
 
-    def attend(self, index: int, block: nn.Module, x: Tensor) -> Tensor:
-        """Attention output of image tokens x (B, N, D) in block `index`; blocks without prompts attend to x alone."""
-        extra = self.keys_values(index, block)
-        tokens = block.norm1(x)
-        return block.attn(tokens) if extra is None else attention_with(block.attn, tokens, *extra)
+    def attend(self, index: int, block: nn.Module, x: Tensor, read: int | None = None) -> Tensor:
+        """Attention output of the first `read` (None: all) of the image tokens x (B, N, D) in block `index`; blocks without prompts attend to x
+        alone."""
+        return attention_with(block.attn, block.norm1(x), self.keys_values(index, block), read)
 
 
 class DeepPrompts(nn.Module, ExtraKeys):
@@ -56,18 +57,37 @@ def split_heads(attn: nn.Module, projected: Tensor) -> Tensor:
     return projected.unflatten(-1, (attn.num_heads, -1)).transpose(-3, -2)
 
 
-def queries_keys_values(attn: nn.Module, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """q, k, v, each (B, H, N, d), of normalised tokens (B, N, D)."""
+def queries_keys_values(attn: nn.Module, tokens: Tensor, read: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    """q (B, H, N, d), of the first `read` tokens where it is given, and k, v (B, H, N, d), of normalised tokens (B, N, D)."""
+    if read is not None:
+        return queries(attn, tokens[:, :read]), *prompt_keys_values(attn, tokens)
     q, k, v = (split_heads(attn, part) for part in attn.qkv(tokens).chunk(3, dim=-1))
     return attn.q_norm(q), attn.k_norm(k), v
 
 
+def queries(attn: nn.Module, tokens: Tensor) -> Tensor:
+    """q (B, H, N, d) of normalised tokens (B, N, D), without the keys and values."""
+    inner = attn.qkv.out_features // 3
+    bias = None if attn.qkv.bias is None else attn.qkv.bias[:inner]
+    return attn.q_norm(split_heads(attn, F.linear(tokens, attn.qkv.weight[:inner], bias)))
+
+
 def prompt_keys_values(attn: nn.Module, prompts: Tensor) -> tuple[Tensor, Tensor]:
-    """k, v, each (H, M, d), of normalised prompts (M, D)."""
+    """k, v, each ((B,) H, M, d), of normalised prompts ((B,) M, D)."""
     inner = attn.qkv.out_features // 3
     bias = None if attn.qkv.bias is None else attn.qkv.bias[inner:]
     k, v = (split_heads(attn, part) for part in F.linear(prompts, attn.qkv.weight[inner:], bias).chunk(2, dim=-1))
     return attn.k_norm(k), v
+
+
+def explicit(q: Tensor) -> bool:
+    """Whether attention of queries (B, H, N, d) is computed with its map: on a CPU with few tokens that is faster than the fused kernel."""
+    return q.device.type == "cpu" and q.shape[2] <= EXPLICIT_TOKENS
+
+
+def attention_map(attn: nn.Module, q: Tensor, k: Tensor) -> Tensor:
+    """softmax(q k' * scale), (B, H, N, N')."""
+    return ((q * attn.scale) @ k.transpose(-2, -1)).softmax(dim=-1)
 
 
 def merge_heads(attn: nn.Module, mixed: Tensor, tokens: Tensor) -> Tensor:
@@ -78,16 +98,16 @@ def merge_heads(attn: nn.Module, mixed: Tensor, tokens: Tensor) -> Tensor:
     return attn.proj(out)
 
 
-def attention(attn: nn.Module, tokens: Tensor, prompts: Tensor | None) -> Tensor:
-    """Frozen timm attention of normalised tokens (B, N, D) over themselves and normalised prompts (M, D) -> (B, N, D)."""
-    if prompts is None or len(prompts) == 0:
-        return attn(tokens)
-    return attention_with(attn, tokens, *prompt_keys_values(attn, prompts))
+def attention_with(attn: nn.Module, tokens: Tensor, extra: tuple[Tensor, Tensor] | None = None, read: int | None = None) -> Tensor:
+    """Frozen timm attention of the first `read` (None: all) of normalised tokens (B, N, D) over all of them and `extra` keys and values
+    ((B,) H, M, d) -> (B, read or N, D)."""
+    q, k, v = queries_keys_values(attn, tokens, read)
+    if extra is not None:
+        k, v = (with_extra(own, more) for own, more in zip((k, v), extra, strict=True))
+    mixed = attention_map(attn, q, k) @ v if explicit(q) else F.scaled_dot_product_attention(q, k, v, scale=attn.scale)
+    return merge_heads(attn, mixed, tokens[:, :read])
 
 
-def attention_with(attn: nn.Module, tokens: Tensor, k_p: Tensor, v_p: Tensor) -> Tensor:
-    """Frozen timm attention of normalised tokens (B, N, D) over themselves and further keys and values ((B,) H, M, d) -> (B, N, D)."""
-    q, k, v = queries_keys_values(attn, tokens)
-    k = torch.cat([k, k_p.to(k.dtype).expand(len(k), -1, -1, -1)], dim=2)  # (B, H, N + M, d)
-    v = torch.cat([v, v_p.to(v.dtype).expand(len(v), -1, -1, -1)], dim=2)
-    return merge_heads(attn, F.scaled_dot_product_attention(q, k, v), tokens)
+def with_extra(own: Tensor, more: Tensor) -> Tensor:
+    """Keys or values (B, H, N, d) and behind them further ones ((B,) H, M, d), (B, H, N + M, d)."""
+    return torch.cat([own, more.to(own.dtype).expand(len(own), -1, -1, -1)], dim=2)

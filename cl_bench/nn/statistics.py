@@ -2,7 +2,8 @@
 
 Of a prompted block (NSP2 paper, section 4.3) the null spaces need Omega1 = [Q_h W_k,h]_h and Omega2 = [S_P,h]_h over all images, heads and
 image tokens. Omega1' Omega1 = sum_h W_k,h' (sum Q_h' Q_h) W_k,h, so a d x d matrix per head is enough; S_P comes out of the same fused
-attention call as extra value columns that are one-hot on the rows of the prompts (of a pool, on those that the image attends to).
+attention call as extra value columns that are one-hot on the rows of the prompts (of a pool, on those that the image attends to), or out of
+the attention map where that is computed anyway.
 """
 
 from collections.abc import Callable
@@ -11,9 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cl_bench.nn.prompts import ExtraKeys, merge_heads, queries_keys_values, split_heads
+from cl_bench.nn.prompts import ExtraKeys, attention_map, attention_with, explicit, merge_heads, queries, queries_keys_values, with_extra
 
-Attend = Callable[[int, nn.Module, Tensor], Tensor]
+Attend = Callable[[int, nn.Module, Tensor, int | None], Tensor]
 
 
 class AttentionMoments:
@@ -28,29 +29,35 @@ class AttentionMoments:
 
     def observing(self, prompts: ExtraKeys) -> Attend:
         """Exactly the prompts' own attention, which sums each batch's moments as it goes."""
-        return lambda index, block, x: self._attend(index, block, x, prompts)
+        return lambda index, block, x, read: self._attend(index, block, x, read, prompts)
 
-    def _attend(self, index: int, block: nn.Module, x: Tensor, prompts: ExtraKeys) -> Tensor:
+    def _attend(self, index: int, block: nn.Module, x: Tensor, read: int | None, prompts: ExtraKeys) -> Tensor:
         attn, tokens = block.attn, block.norm1(x)
         if index >= len(self.weights):
-            return attn(tokens)
+            return attention_with(attn, tokens, read=read)
         q, k, v = queries_keys_values(attn, tokens)  # (B, H, N, d)
-        k_p, v_p = prompts.keys_values(index, block)
+        k, v = (with_extra(own, more) for own, more in zip((k, v), prompts.keys_values(index, block), strict=True))
         rows = prompts.rows.to(v.dtype)  # (M, R) or (B, M, R)
-        count, d = rows.shape[-1], q.shape[-1]
-        k = torch.cat([k, k_p.expand(len(k), -1, -1, -1)], dim=2)
-        v = torch.cat([v, v_p.expand(len(v), -1, -1, -1)], dim=2)
-        one_hot = F.pad(rows, (0, 0, x.shape[1], 0)).expand(len(v), -1, -1)  # (B, N + M, R)
-        v = torch.cat([v, one_hot[:, None].expand(-1, v.shape[1], -1, -1)], dim=3)  # (B, H, N + M, d + R)
-        # queries and keys are padded with zeros, since fused kernels want equal lengths
-        mixed = F.scaled_dot_product_attention(F.pad(q, (0, count)), F.pad(k, (0, count)), v, scale=attn.scale)
-        s_p = mixed[..., d:].flatten(0, 2)  # (B * H * N, R)
+        mixed, s_p = self._mixed(attn, q, k, v, rows if rows.dim() == 2 else rows[:, None])
+        s_p = s_p.flatten(0, 2)  # (B * H * N, R)
         q_h = q.transpose(0, 1).flatten(1, 2)  # (H, B * N, d)
         self.queries[index] += q_h.transpose(1, 2) @ q_h
         self.weights[index] += s_p.T @ s_p
         if index == 0:
             self.rows += len(s_p)
-        return merge_heads(attn, mixed[..., :d], tokens)
+        return merge_heads(attn, mixed[:, :, :read], tokens[:, :read])
+
+    @staticmethod
+    def _mixed(attn: nn.Module, q: Tensor, k: Tensor, v: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Mixed values (B, H, N, d) and S_P (B, H, N, R); of the N + M keys the last M stand for prompts, `rows` ((B, 1,) M, R)."""
+        count, d = rows.shape[-1], q.shape[-1]
+        if explicit(q):
+            weights = attention_map(attn, q, k)
+            return weights @ v, weights[..., -rows.shape[-2] :] @ rows
+        one_hot = F.pad(rows, (0, 0, k.shape[2] - rows.shape[-2], 0)).expand(*v.shape[:2], -1, -1)  # (B, H, N + M, R)
+        # queries and keys are padded with zeros, since fused kernels want equal lengths
+        mixed = F.scaled_dot_product_attention(F.pad(q, (0, count)), F.pad(k, (0, count)), torch.cat([v, one_hot], dim=3), scale=attn.scale)
+        return mixed[..., :d], mixed[..., d:]
 
     def sums(self) -> dict[str, Tensor]:
         """All that was accumulated."""
@@ -81,9 +88,9 @@ class TokenMoments:
     def observing(self, prompts: ExtraKeys) -> Attend:
         """Exactly the prompts' own attention, which sums each batch's moments as it goes."""
 
-        def attend(index: int, block: nn.Module, x: Tensor) -> Tensor:
+        def attend(index: int, block: nn.Module, x: Tensor, read: int | None) -> Tensor:
             self.see(index, block.norm1(x) if self.normalised and index < len(self.sums) else x)
-            return prompts.attend(index, block, x)
+            return prompts.attend(index, block, x, read)
 
         return attend
 
@@ -110,23 +117,16 @@ class QueryMoments:
     def observing(self, prompts: ExtraKeys) -> Attend:
         """Exactly the prompts' own attention, which sums each batch's moments as it goes."""
 
-        def attend(index: int, block: nn.Module, x: Tensor) -> Tensor:
+        def attend(index: int, block: nn.Module, x: Tensor, read: int | None) -> Tensor:
             if index < len(self.sums):
                 q = queries(block.attn, block.norm1(x)).transpose(0, 1).flatten(1, 2)  # (H, B * N, d)
                 self.sums[index] += q.transpose(1, 2) @ q
                 if index == 0:
                     self.rows += q.shape[1]
-            return prompts.attend(index, block, x)
+            return prompts.attend(index, block, x, read)
 
         return attend
 
     def means(self) -> Tensor:
         """Q_h' Q_h over the number of rows, (L, H, d, d)."""
         return self.sums / self.rows
-
-
-def queries(attn: nn.Module, tokens: Tensor) -> Tensor:
-    """q (B, H, N, d) of normalised tokens (B, N, D), without the keys and values."""
-    inner = attn.qkv.out_features // 3
-    bias = None if attn.qkv.bias is None else attn.qkv.bias[:inner]
-    return attn.q_norm(split_heads(attn, F.linear(tokens, attn.qkv.weight[:inner], bias)))
