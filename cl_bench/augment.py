@@ -15,15 +15,14 @@ from torchvision import transforms
 from torchvision.transforms import AutoAugmentPolicy, InterpolationMode
 
 from cl_bench.config import Transform
+from cl_bench.draws import POLICIES
 from cl_bench.seeds import derived_seed
-
-POLICIES = {"autoaugment-cifar10": AutoAugmentPolicy.CIFAR10, "autoaugment-imagenet": AutoAugmentPolicy.IMAGENET}
 
 
 def augmented(images: Sequence[np.ndarray], transform: Transform, size: int, seeds: list[int]) -> np.ndarray:
     """AutoAugment (bilinear; none for "crop"), a random resized crop and, for "crop-flip", a flip: B x (h, w, 3) -> (B, size, size, 3), uint8."""
     policy = POLICIES.get(transform.augment)
-    auto_augment = transforms.AutoAugment(policy, InterpolationMode.BILINEAR) if policy else transforms.Compose([])
+    auto_augment = transforms.AutoAugment(AutoAugmentPolicy(policy), InterpolationMode.BILINEAR) if policy else transforms.Compose([])
     interpolation = InterpolationMode(transform.crop_interpolation if policy else "bilinear")
     crop = transforms.RandomResizedCrop(size, scale=(transform.crop_scale, 1.0), interpolation=interpolation)
     if transform.augment == "crop-flip":

@@ -31,6 +31,10 @@ Losses = Annotated[
     bool | None, Option("--losses", help="after every task also measure the training losses of tasks 1 and 2, for the figure of losses")
 ]
 Set = Annotated[list[str] | None, Option("--set", help="KEY=VALUE for every method that has it; also augment, crop_scale, precision; repeatable")]
+Augment = Annotated[
+    Literal["batched", "torchvision"] | None,
+    Option("--augment", help="how training images are augmented: in batches on the device (default), or one by one with torchvision and Pillow"),
+]
 Yes = Annotated[bool | None, Option("--yes", help="more than 10,000 runs")]
 Experiment = Annotated[
     Path | None,
@@ -55,7 +59,7 @@ Forgetting = Annotated[ForgettingName, Option(help="definition of forgetting")]
 REQUEST = {
     "methods": Methods, "benchmarks": Benchmarks, "dataset": Dataset, "splits": Splits, "seeds": Seeds, "order": Order,
     "init_seed": InitSeed, "data_seed": DataSeed, "backbone": BackboneName, "weights": Weights, "image_size": ImageSize, "limit": Limit,
-    "validation": Validation, "preset": Preset, "as_published": AsPublished, "losses": Losses, "settings": Set, "yes": Yes,
+    "validation": Validation, "preset": Preset, "as_published": AsPublished, "losses": Losses, "settings": Set, "augment": Augment, "yes": Yes,
 }  # fmt: skip
 
 
@@ -69,8 +73,9 @@ def takes_request(command: Callable) -> Callable:
         from cl_bench.request import parse_settings, request_from
 
         experiment, given = values.pop("experiment"), {name: values.pop(name) for name in REQUEST}
-        settings = given.pop("settings")
-        return command(request_from({**given, "set": parse_settings(settings or [])}, experiment), **values)
+        settings, augmenter = parse_settings(given.pop("settings") or []), given.pop("augment")
+        settings |= {"augmenter": augmenter} if augmenter else {}
+        return command(request_from({**given, "set": settings}, experiment), **values)
 
     wrapped.__signature__ = Signature([*shared, *own])
     wrapped.__annotations__ = {parameter.name: parameter.annotation for parameter in [*shared, *own]}

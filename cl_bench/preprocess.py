@@ -1,6 +1,5 @@
 """From uint8 images to the network's input, on the device and for a whole batch at once."""
 
-import math
 from collections.abc import Callable
 
 import numpy as np
@@ -8,8 +7,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from cl_bench import pixel_ops
 from cl_bench.config import BackboneSpec, Transform
-from cl_bench.seeds import uniforms
+from cl_bench.draws import POLICIES, draw
 
 
 def evaluation_size(stored: tuple[int, int], size: int, rule: str) -> tuple[int, int]:
@@ -57,38 +57,38 @@ class Preprocess:
 
     def augmented(self, images: np.ndarray | list[np.ndarray], pass_index: int, indices: np.ndarray, ready: bool = False) -> Tensor:
         """Training input (B, 3, S, S): "none" as `plain`, "crop" a random resized crop (aspect 3/4 to 4/3, bilinear), "crop-flip" also
-        mirrored every second time, else see `augment`."""
+        mirrored every second time, else AutoAugment and then the crop. With the augmenter "torchvision" Pillow does it, see `augment`."""
         return self.augmenting(images, pass_index, indices, ready)()
 
     def augmenting(self, images: np.ndarray | list[np.ndarray], pass_index: int, indices: np.ndarray, ready: bool = False) -> Callable[[], Tensor]:
         """Start what other processes do of `augmented`; the function returned does the rest."""
         if self.transform.augment == "none":
             return lambda: self.plain(images, ready)
-        if self.transform.augment not in ("crop", "crop-flip") or isinstance(images, list):
+        if self.transform.augmenter == "torchvision":
             from cl_bench.augment import augmenting  # torchvision takes a while to import
 
             key = (self.data_seed, self.transform.augment, pass_index)
             pixels = augmenting(images, self.transform, self.size, key, indices, torch.get_num_threads())
             return lambda: self.plain(pixels(), ready=True)
-        return lambda: self._cropped(images, pass_index, indices)
+        return lambda: self._batched(images, draw(self.transform, image_sizes(images), (self.data_seed, "augment", pass_index), indices))
 
-    def _cropped(self, images: np.ndarray, pass_index: int, indices: np.ndarray) -> Tensor:
-        pixels = torch.from_numpy(images).to(self.device).permute(0, 3, 1, 2).float() * self._scale + self._offset
-        theta = torch.from_numpy(self._crops(pass_index, indices)).to(self.device)
-        finer = max(1, math.ceil(max(pixels.shape[-2:]) / self.size))  # a stored image larger than the input is sampled finer, then averaged
-        grid = F.affine_grid(theta, [len(images), 3, self.size * finer, self.size * finer], align_corners=False)
-        crops = F.grid_sample(pixels, grid, mode="bilinear", padding_mode="border", align_corners=False)
-        return F.avg_pool2d(crops, finer) if finer > 1 else crops
+    def _batched(self, images: np.ndarray | list[np.ndarray], draws: pixel_ops.Draws) -> Tensor:
+        frames = torch.from_numpy(framed(images)).to(self.device).permute(0, 3, 1, 2)
+        interpolation = self.transform.crop_interpolation if self.transform.augment in POLICIES else "bilinear"
+        pixels = pixel_ops.augmented(frames, image_sizes(images), draws, self.size, interpolation)
+        return pixels * self._scale + self._offset
 
-    def _crops(self, pass_index: int, indices: np.ndarray) -> np.ndarray:
-        """Affine matrices (B, 2, 3) of crops with area in [crop_scale, 1] and log-uniform aspect, shrunk where they would not fit."""
-        area, aspect, left, top = uniforms(indices, 4, self.data_seed, "crop", pass_index).T
-        area = self.transform.crop_scale + (1.0 - self.transform.crop_scale) * area
-        aspect = np.exp(math.log(3 / 4) + math.log(16 / 9) * aspect)
-        width, height = np.minimum(np.sqrt(area * aspect), 1.0), np.minimum(np.sqrt(area / aspect), 1.0)
-        theta = np.zeros((len(indices), 2, 3), np.float32)
-        theta[:, 0, 0], theta[:, 1, 1] = width, height
-        if self.transform.augment == "crop-flip":
-            theta[:, 0, 0] *= np.where(uniforms(indices, 1, self.data_seed, "flip", pass_index)[:, 0] < 0.5, -1, 1)
-        theta[:, 0, 2], theta[:, 1, 2] = (1 - width) * (2 * left - 1), (1 - height) * (2 * top - 1)
-        return theta
+
+def image_sizes(images: np.ndarray | list[np.ndarray]) -> np.ndarray:
+    """(B, 2), height and width."""
+    return np.array([image.shape[:2] for image in images]) if isinstance(images, list) else np.full((len(images), 2), images.shape[1:3])
+
+
+def framed(images: np.ndarray | list[np.ndarray]) -> np.ndarray:
+    """Images of differing sizes in the top left corners of equal black frames, (B, H, W, 3); those of one size as they are."""
+    if not isinstance(images, list):
+        return images
+    frames = np.zeros((len(images), *image_sizes(images).max(0), 3), np.uint8)
+    for frame, image in zip(frames, images, strict=True):
+        frame[: image.shape[0], : image.shape[1]] = image
+    return frames

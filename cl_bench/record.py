@@ -54,6 +54,8 @@ class RunSpec(Strict):
         """The JSON values that are hashed: a change in any of them is another run."""
         values = self.model_dump(mode="json", exclude={"dataset_argument", "label", "display", "smoke", "keeps", "as_published", "command", "losses"})
         values["backbone"].pop("weights")
+        if values["transform"]["augmenter"] == "batched":  # came later: what was recorded before keeps its id
+            values["transform"].pop("augmenter")
         return values
 
     def order_name(self) -> str:

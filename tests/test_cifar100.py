@@ -12,7 +12,7 @@ from cl_bench.datasets import cifar100
 from PIL import Image
 from torchvision import transforms
 
-from cl_bench import augment, registry
+from cl_bench import augment, registry, seeds
 from cl_bench.cli import main
 from cl_bench.config import Transform
 from cl_bench.errors import InputError
@@ -141,6 +141,15 @@ def test_an_image_augmented_in_any_batch_or_process_is_the_same_and_changes_with
     key = (3, "autoaugment-cifar10", 0)
     parallel = augment.augmenting(images, Transform(augment="autoaugment-cifar10"), 16, key, rows, 2)()
     assert np.array_equal(parallel, augment.augmenting(images, Transform(augment="autoaugment-cifar10"), 16, key, rows, 1)())
+
+
+def test_the_slow_reference_path_is_taken_where_it_is_asked_for():
+    images, rows = toys.images(2, 4, 0, 32).images, np.arange(100, 108)
+    transform = Transform(augment="autoaugment-cifar10", augmenter="torchvision")
+    built = Preprocess(toys.backbone().spec, transform, 3, torch.device("cpu"))
+    pixels = augment.augmented(images, transform, 16, [seeds.derived_seed(3, "autoaugment-cifar10", 1, int(row)) for row in rows])
+    assert torch.equal(built.augmented(images, 1, rows), built.plain(pixels, ready=True))
+    assert not torch.equal(built.augmented(images, 1, rows), preprocess().augmented(images, 1, rows))
 
 
 def test_augmenting_leaves_the_global_random_numbers_alone():

@@ -33,3 +33,7 @@ def test_the_command_in_a_specification_makes_that_run_and_no_other(toy_request,
         assert words[:2] == ["cl-bench", "run"]
         [again] = make_plan(request_of(words[2:])).specs
         assert again.run_id() == spec.run_id() and again.losses == spec.losses and again.command == spec.command
+
+
+def test_augment_is_short_for_its_setting():
+    assert request_of(["--methods", "seq", "--augment", "torchvision", "--set", "passes=3"]).set == {"passes": 3, "augmenter": "torchvision"}
