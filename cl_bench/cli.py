@@ -199,7 +199,7 @@ def check(request, device: opt.Device = "auto", results: opt.Results = Path("res
     typer.echo("\n".join(inspect.plan_lines(plan, Store(results), places.devices(device))))
 
 
-from cl_bench import cli_exchange, cli_results  # noqa: E402, F401 - register their commands, after those above in the help
+from cl_bench import cli_bench, cli_exchange, cli_results  # noqa: E402, F401 - register their commands, after those above in the help
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -126,25 +126,25 @@ class GradientMethod(Method):
         """Train on the task with the config's batch, passes and learning rate."""
         self.grow(task)
         self.begin_task(task)
-
-        def train() -> None:
-            trainer.fit(
-                task,
-                loss=lambda images, labels: self.loss(images, labels, task),
-                optimizer=self.make_optimizer(task),
-                after_backward=lambda: self.after_backward(task),
-                batch=self.config.batch,
-                passes=self.config.passes,
-                repeats=self.repeats(),
-                rate=self.rate,
-                drop_last=self.drop_last(),
-            )
-
         if trainer.first_task is None:
-            train()
+            self.minimise(task, trainer)
         else:
-            trainer.first_task.fit(self, trainer, train)
+            trainer.first_task.fit(self, trainer, lambda: self.minimise(task, trainer))
         self.end_task(task, trainer)
+
+    def minimise(self, task: Task, trainer: Trainer) -> None:
+        """All passes over the task with a new optimiser."""
+        trainer.fit(
+            task,
+            loss=lambda images, labels: self.loss(images, labels, task),
+            optimizer=self.make_optimizer(task),
+            after_backward=lambda: self.after_backward(task),
+            batch=self.config.batch,
+            passes=self.config.passes,
+            repeats=self.repeats(),
+            rate=self.rate,
+            drop_last=self.drop_last(),
+        )
 
     @abstractmethod
     def loss(self, images: Tensor, labels: Tensor, task: Task) -> Tensor:

@@ -58,13 +58,17 @@ class Task(TaskInfo):
     def __len__(self) -> int:
         return len(self._rows)
 
+    def pixels(self, chosen: np.ndarray) -> np.ndarray | list[np.ndarray]:
+        """The chosen training images as they are stored, see `ImageSet.pixels`."""
+        return self._train.pixels(chosen)
+
     def augmented(self, chosen: np.ndarray, pass_index: int) -> tuple[Tensor, Tensor]:
         """Network input (B, 3, S, S) and labels (B,) of the chosen images (positions within the task), augmented for this pass."""
         return self.augmenting(chosen, pass_index)()
 
     def augmenting(self, chosen: np.ndarray, pass_index: int) -> Callable[[], tuple[Tensor, Tensor]]:
         """Start `augmented`; the function returned waits for it. A trainer starts the next batch before it uses this one."""
-        begun = self._preprocess.augmenting(self._train.pixels(chosen), pass_index, self._rows[chosen], self._train.ready)
+        begun = self._preprocess.augmenting(self.pixels(chosen), pass_index, self._rows[chosen], self._train.ready)
 
         def batch() -> tuple[Tensor, Tensor]:
             images = begun()

@@ -54,14 +54,14 @@ class ProjectedAdam(torch.optim.Adam):
 
     def __init__(self, parameters, projections: Sequence[tuple[torch.nn.Parameter, Callable[[Tensor], Tensor]]], **settings):
         super().__init__(parameters, **settings)
-        self._projections = projections
+        self.projections = projections
 
     @torch.no_grad()
     def step(self, closure=None):
         """One Adam step with the projected updates."""
-        before = [parameter.clone() for parameter, _ in self._projections]
+        before = [parameter.clone() for parameter, _ in self.projections]
         loss = super().step(closure)
-        for (parameter, project), old in zip(self._projections, before, strict=True):
+        for (parameter, project), old in zip(self.projections, before, strict=True):
             parameter.copy_(old + project(parameter - old))
         return loss
 

@@ -1,0 +1,283 @@
+"""What training, statistics and evaluation of a method cost on this machine, beside the bare frozen network in the same process."""
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import timm
+import torch
+from pydantic import BaseModel
+from safetensors.torch import save_file
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from cl_bench import environment, runner
+from cl_bench.backbone import Backbone
+from cl_bench.errors import InputError
+from cl_bench.forecast import size
+from cl_bench.method import GradientMethod
+from cl_bench.nn.projection import ProjectedAdam
+from cl_bench.plan import make_plan
+from cl_bench.preprocess import framed
+from cl_bench.record import RunSpec
+from cl_bench.request import Request
+from cl_bench.stream import Stream, Task
+from cl_bench.trainer import Trainer
+
+STEPS = 4  # batches of a measurement
+PARTS = ("transfer", "transform", "forward", "backward", "gradient projection", "optimiser", "update projection")
+
+
+class Measured(BaseModel):
+    """Throughputs are medians over pairs; `shares` are of a step whose parts wait for one another, and add up to 1."""
+
+    method: str
+    dataset: str
+    backbone: str
+    image_size: int
+    batch: int
+    precision: str
+    images_per_second: dict[str, float | None]  # training, statistics, evaluation, and the bare network's forward and backward, and forward
+    training_ratio_to_bare_network: float  # training's images per second over those of the bare forward and input-backward
+    statistics_ratio_to_forward: float | None  # time of the statistics pass over that of the bare forward
+    shares: dict[str, float]
+    flops_per_image: float  # of a training step, matrix products alone
+    peak_flops: float  # per second, of a large matrix product of the same precision
+    utilisation: float  # of those, in training
+    peak_memory_bytes: int
+    start_up_seconds: float  # until a new process has imported what a run needs
+    environment: dict
+
+    def text(self) -> str:
+        """For a terminal."""
+        speed = {name: "–" if value is None else f"{value:,.0f} images/s" for name, value in self.images_per_second.items()}
+        where = self.environment.get("gpu") or f"{self.environment['processor']}, {self.environment['threads']} threads"
+        ratio = "" if self.statistics_ratio_to_forward is None else f"{self.statistics_ratio_to_forward:.2f} x the time of the bare forward"
+        lines = [
+            f"{self.method} on {self.dataset} with {self.backbone}, {self.image_size} px, batch {self.batch}, {self.precision}; {where}",
+            f"training    {speed['training']:>18}   {self.training_ratio_to_bare_network:.2f} x the bare network's forward and input-backward "
+            f"({speed['bare forward and backward']})",
+            f"statistics  {speed['statistics']:>18}   {ratio}",
+            f"evaluation  {speed['evaluation']:>18}   (bare forward: {speed['bare forward']})",
+            "a step      " + ", ".join(f"{name} {share:.1%}" for name, share in self.shares.items()),
+            f"utilisation {self.utilisation:.0%} of {self.peak_flops / 1e9:,.0f} GFLOP/s, {self.flops_per_image / 1e9:,.2f} GFLOP an image",
+            f"peak memory {size(self.peak_memory_bytes)}, start-up {self.start_up_seconds:.1f} s",
+        ]
+        return "\n".join(lines)
+
+
+def measure(request: Request, device: str, threads: int, pairs: int, random_weights: bool, say: Callable[[str], None]) -> Measured:
+    """Measure the one method of a request in its second task. Raises InputError for requests of several, and methods that train nothing."""
+    torch.set_num_threads(threads)
+    with tempfile.TemporaryDirectory() as folder:
+        if random_weights:
+            request = _with_random_weights(request, Path(folder))
+        specs = make_plan(request).specs
+        if len(specs) != 1:
+            raise InputError(f"bench measures one method on one benchmark, got {len(specs)} runs; name one with --methods")
+        bench = _Bench(specs[0], torch.device(device))
+    say(f"{bench.spec.display}: first task")
+    statistics = bench.learn_first_task()
+    say(f"{bench.spec.display}: second task, {pairs} pairs of {STEPS} steps")
+    step = [bench.pair() for _ in range(pairs + 1)][1:]  # the first pair warms up
+    forward = [bench.seconds(bench.bare_forward) for _ in range(pairs + 1)][1:]
+    evaluation = [bench.seconds(bench.evaluate) for _ in range(pairs + 1)][1:]
+    training, batch = median(own for own, _ in step), bench.batch
+    flops, peak = bench.flops(), bench.peak()
+    return Measured(
+        method=bench.spec.label,
+        dataset=specs[0].benchmark_name(),
+        backbone=bench.spec.backbone.name + (" (random weights)" if random_weights else ""),
+        image_size=bench.spec.backbone.image_size,
+        batch=batch,
+        precision=bench.spec.precision,
+        images_per_second={
+            "training": 1 / training,
+            "statistics": None if statistics is None else 1 / statistics,
+            "evaluation": 1 / median(evaluation),
+            "bare forward and backward": 1 / median(bare for _, bare in step),
+            "bare forward": 1 / median(forward),
+        },
+        training_ratio_to_bare_network=median(bare / own for own, bare in step),
+        statistics_ratio_to_forward=None if statistics is None else statistics / median(forward),
+        shares=bench.shares(pairs),
+        flops_per_image=flops,
+        peak_flops=peak,
+        utilisation=flops / training / peak,
+        peak_memory_bytes=environment.peak_memory_bytes(device),
+        start_up_seconds=_start_up(),
+        environment=environment.describe(device, threads),
+    )
+
+
+def _with_random_weights(request: Request, folder: Path) -> Request:
+    """The request with a file of random weights for its timm backbone: speed does not depend on them."""
+    if request.backbone is None or request.weights:
+        raise InputError("--random-weights needs --backbone with a timm name, and no --weights")
+    architecture = request.backbone.partition(".")[0]
+    if architecture not in timm.list_models(module="vision_transformer"):
+        raise InputError(f"--random-weights: {architecture!r} is not a timm vision transformer; `cl-bench ls backbones` lists them")
+    path = folder / "random.safetensors"
+    save_file(timm.create_model(architecture, pretrained=False, num_classes=0).state_dict(), path)
+    return request.model_copy(update={"weights": str(path)})
+
+
+class _Timed(Trainer):
+    """Knows how long the passes took that statistics made."""
+
+    seconds, images = 0.0, 0
+
+    def plain(self, task: Task, batch: int, chosen: np.ndarray | None = None) -> Iterator[tuple[Tensor, Tensor]]:
+        start = _now(self.device)
+        for images, labels in super().plain(task, batch, chosen):
+            self.images += len(images)
+            yield images, labels
+        self.seconds += _now(self.device) - start
+
+
+def _now(device: torch.device) -> float:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
+
+
+class _Bench:
+    """A method in the second task of its stream; all times are seconds per image."""
+
+    def __init__(self, spec: RunSpec, device: torch.device):
+        batch = spec.options.get("batch")
+        images = STEPS * (batch or 0) * spec.num_learned
+        self.spec = spec.model_copy(update={"limit": max(images, len(sum(spec.task_classes, ()))), "options": {**spec.options, "passes": 1}})
+        source = runner.open_source(self.spec)
+        self.stream: Stream = runner.build_stream(self.spec, source, device)
+        self.method = runner.build_method(self.spec, source, device, self.stream.num_tasks)
+        if not isinstance(self.method, GradientMethod) or self.stream.num_tasks < 2:
+            raise InputError(f"{spec.method} trains nothing task after task; name a method that does with --methods")
+        self.device, self.batch, self.backbone = device, batch, self.method.backbone
+        self.trainer = _Timed(self.spec.data_seed, device, self.spec.precision)
+
+    def learn_first_task(self) -> float | None:
+        """Seconds per image of the statistics after it; None for methods without."""
+        self.method.learn(self.stream.task(0), self.trainer)
+        self.task = self.stream.task(1)
+        self.method.grow(self.task)
+        self.method.begin_task(self.task)
+        inputs, labels = self.stream.probe(1, 1, self.batch)
+        self.inputs = inputs(np.arange(min(self.batch, len(labels))))
+        return self.trainer.seconds / self.trainer.images if self.trainer.images else None
+
+    def pair(self) -> tuple[float, float]:
+        """Seconds per image of the trainer's own passes, and of the bare network's forward and backward to its patch tokens."""
+        start = _now(self.device)
+        before = self.trainer.images_seen
+        self.method.minimise(self.task, self.trainer)
+        own = (_now(self.device) - start) / (self.trainer.images_seen - before)
+        return own, self.seconds(self.bare_step)
+
+    def seconds(self, step: Callable[[], None]) -> float:
+        """Of one image, over as many steps as a measurement of training has."""
+        start = _now(self.device)
+        for _ in range(STEPS):
+            step()
+        return (_now(self.device) - start) / (STEPS * len(self.inputs))
+
+    def bare_step(self) -> None:
+        """timm's own forward of all tokens, and its gradient at the patch tokens."""
+        hook = self.backbone.vit.patch_embed.register_forward_hook(lambda module, inputs, output: output.detach().requires_grad_())
+        try:
+            with self._autocast():
+                features = _timm_features(self.backbone, self.inputs)
+            features.float().sum().backward()
+        finally:
+            hook.remove()
+
+    @torch.no_grad()
+    def bare_forward(self) -> None:
+        """timm's own forward, without gradients."""
+        with self._autocast():
+            _timm_features(self.backbone, self.inputs)
+
+    @torch.inference_mode()
+    def evaluate(self) -> None:
+        """The method's own prediction."""
+        with self._autocast():
+            self.method.predict(self.inputs)
+
+    def _autocast(self) -> torch.autocast:
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.spec.precision == "bf16")
+
+    def shares(self, rounds: int) -> dict[str, float]:
+        """The share of each part of a step that waits for the part before it."""
+        optimizer, spent = self.method.make_optimizer(self.task), dict.fromkeys(PARTS, 0.0)
+        if isinstance(optimizer, ProjectedAdam):
+            optimizer.projections = [(parameter, self._watched(project, spent)) for parameter, project in optimizer.projections]
+        order = np.arange(min(self.batch, len(self.task)))
+
+        @contextmanager
+        def part(name: str) -> Iterator[None]:
+            start = _now(self.device)
+            yield
+            spent[name] += _now(self.device) - start
+
+        for number in range(rounds):
+            with part("transfer"):
+                torch.from_numpy(framed(self.task.pixels(order))).to(self.device)
+            with part("transform"):
+                images, labels = self.task.augmented(order, number)
+            optimizer.zero_grad(set_to_none=True)
+            with part("forward"), self._autocast():
+                loss = self.method.loss(images, labels, self.task)
+            with part("backward"):
+                loss.backward()
+            with part("gradient projection"):
+                self.method.after_backward(self.task)
+            with part("optimiser"):
+                optimizer.step()
+        spent["optimiser"] -= spent["update projection"]  # which is part of it
+        spent["transform"] = max(0.0, spent["transform"] - spent["transfer"])  # which is part of it
+        total = sum(spent.values())
+        return {name: value / total for name, value in spent.items()}
+
+    def _watched(self, project: Callable[[Tensor], Tensor], spent: dict[str, float]) -> Callable[[Tensor], Tensor]:
+        def watched(update: Tensor) -> Tensor:
+            start = _now(self.device)
+            projected = project(update)
+            spent["update projection"] += _now(self.device) - start
+            return projected
+
+        return watched
+
+    def flops(self) -> float:
+        """Floating-point operations of a training step per image."""
+        order = np.arange(min(self.batch, len(self.task)))
+        images, labels = self.task.augmented(order, 0)
+        with FlopCounterMode(display=False) as counter:
+            self.method.loss(images, labels, self.task).backward()
+        return counter.get_total_flops() / len(order)
+
+    def peak(self) -> float:
+        """Operations per second of the fastest of a few large matrix products."""
+        length = 8192 if self.device.type == "cuda" else 2048
+        matrix = torch.randn(length, length, device=self.device, dtype=torch.bfloat16 if self.spec.precision == "bf16" else torch.float32)
+        times = []
+        for _ in range(5):
+            start = _now(self.device)
+            matrix @ matrix
+            times.append(_now(self.device) - start)
+        return 2 * length**3 / min(times)
+
+
+def _timm_features(backbone: Backbone, images: Tensor) -> Tensor:
+    return backbone.vit.forward_head(backbone.vit.forward_features(images), pre_logits=True)
+
+
+def _start_up() -> float:
+    start = time.perf_counter()
+    subprocess.run([sys.executable, "-c", "import cl_bench.runner"], check=True)
+    return time.perf_counter() - start
