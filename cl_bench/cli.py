@@ -31,7 +31,8 @@ def _name_failures(outcomes) -> None:
 @app.command()
 @opt.takes_request
 def run(
-    request, devices: opt.Devices = "auto", jobs: opt.Jobs = None, per_gpu: opt.PerGpu = 1, time_limit: opt.TimeLimit = None,
+    request, devices: opt.Devices = "auto", jobs: opt.Jobs = None, per_gpu: opt.PerGpu = 1,
+    gpus_per_run: opt.GpusPerRun = 1, time_limit: opt.TimeLimit = None,
     retry: opt.Retry = True, share: opt.Share = True, threads: opt.Threads = None, scheduler: opt.Scheduler = None,
     dry_run: Annotated[bool, Optional("--dry-run", help="as `cl-bench plan`")] = False,
     results: opt.Results = Path("results"), out: opt.Out = Path("reports"),
@@ -46,12 +47,12 @@ def run(
     from cl_bench.store import Store
 
     if dry_run:
-        return plan_(request, devices, jobs, per_gpu, threads, share, results)
+        return plan_(request, devices, jobs, per_gpu, threads, share, results, gpus_per_run)
     limit = None if time_limit is None else parse_duration(time_limit)
     plan = make_plan(request)
     for warning in plan.warnings:
         typer.echo(f"warning: {warning}", err=True)
-    manner = orchestrator.Manner(devices, jobs, per_gpu, threads, limit, retry, share, scheduler)
+    manner = orchestrator.Manner(devices, jobs, per_gpu, gpus_per_run, threads, limit, retry, share, scheduler)
     outcomes = orchestrator.execute(plan.specs, Store(results), manner, Console(stderr=True))
     if not any(outcome.trained for outcome in outcomes):
         typer.echo("nothing to train: every run of this command is finished", err=True)
@@ -71,13 +72,13 @@ def run(
 @opt.takes_request
 def plan_command(
     request, devices: opt.Devices = "auto", jobs: opt.Jobs = None, per_gpu: opt.PerGpu = 1, threads: opt.Threads = None,
-    share: opt.Share = True, results: opt.Results = Path("results"),
+    share: opt.Share = True, results: opt.Results = Path("results"), gpus_per_run: opt.GpusPerRun = 1,
 ) -> None:  # fmt: skip
     """Print the runs that `run` with the same options would make, which are finished, and what each will cost."""
-    plan_(request, devices, jobs, per_gpu, threads, share, results)
+    plan_(request, devices, jobs, per_gpu, threads, share, results, gpus_per_run)
 
 
-def plan_(request, devices: str, jobs: int | None, per_gpu: int, threads: int | None, share: bool, results: Path) -> None:
+def plan_(request, devices: str, jobs: int | None, per_gpu: int, threads: int | None, share: bool, results: Path, gpus_per_run: int) -> None:
     """The body of `plan` and of `run --dry-run`."""
     from cl_bench import places
     from cl_bench.forecast import forecast
@@ -85,7 +86,7 @@ def plan_(request, devices: str, jobs: int | None, per_gpu: int, threads: int | 
     from cl_bench.store import Store
 
     plan = make_plan(request)
-    where = places.places(places.devices(devices), len(plan.specs), jobs, per_gpu, threads)
+    where = places.places(places.devices(devices), len(plan.specs), jobs, per_gpu, threads, gpus_per_run)
     typer.echo("\n".join(forecast(plan.specs, Store(results), where, share)))
     for warning in plan.warnings:
         typer.echo(f"warning: {warning}", err=True)
@@ -150,8 +151,10 @@ def run_one(
     stopping = _first_signal()
     resolved = read_spec(spec)
     store = Store(results)
+    first, *helpers = places.devices(device)
     terms = runner.Terms(
-        device=places.devices(device)[0],
+        device=first,
+        helpers=tuple(helpers),
         threads=threads,
         micro_batch=micro_batch,
         seconds=time_limit,

@@ -29,6 +29,7 @@ class Manner:
     device: str = "auto"
     jobs: int | None = None
     per_gpu: int = 1
+    gpus_per_run: int = 1
     threads: int | None = None  # of each run; None: its share of the cores
     time_limit: float | None = None  # seconds of one run
     retry: bool = True  # once, with smaller steps, when memory does not suffice
@@ -61,9 +62,10 @@ def execute(specs: Sequence[RunSpec], store: Store, manner: Manner, console: Con
         return [outcomes[spec.run_id()] for spec in specs]
     with Watch(console) as watch, ExitStack() as stack:
         if manner.scheduler is None:
-            where = places(devices(manner.device), len(pending), manner.jobs, manner.per_gpu, manner.threads)
+            where = places(devices(manner.device), len(pending), manner.jobs, manner.per_gpu, manner.threads, manner.gpus_per_run)
             decode(pending)
-            cluster, machine = None, environment.machine(where[0].device, where[0].threads)
+            one = manner.gpus_per_run == 1  # several share no first tasks: their sums are others
+            cluster, machine = None, environment.machine(where[0].device, where[0].threads) if one else None
         else:
             cluster = stack.enter_context(Cluster(manner.scheduler, manner.threads, watch))
             where, machine = [cluster.place()] * min(len(pending), manner.jobs or CALLS_AT_A_TIME), cluster.machine()

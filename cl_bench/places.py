@@ -8,7 +8,7 @@ from cl_bench.errors import InputError
 
 @dataclass(frozen=True)
 class Place:
-    """A device and the processor cores of one run on it."""
+    """The device, or devices with commas, and the processor cores of one run on it."""
 
     device: str
     threads: int
@@ -37,8 +37,13 @@ def devices(requested: str) -> list[str]:
     return wanted
 
 
-def places(found: list[str], runs: int, jobs: int | None = None, per_gpu: int = 1, threads: int | None = None) -> list[Place]:
-    """One place for each of `jobs` runs at a time; by default one per core, or `per_gpu` on every GPU, and no more than there are runs."""
+def places(found: list[str], runs: int, jobs: int | None = None, per_gpu: int = 1, threads: int | None = None, gpus_per_run: int = 1) -> list[Place]:
+    """One place for each of `jobs` runs at a time; by default one per core, or `per_gpu` on every GPU, and no more than there are runs.
+
+    Raises InputError where a run cannot have `gpus_per_run` GPUs of its own.
+    """
+    if gpus_per_run > 1:
+        found = _groups(found, per_gpu, gpus_per_run)
     here = sorted(_allowed())
     count = jobs or max(1, min(runs, len(here) if found == ["cpu"] else len(found) * per_gpu))
     threads = threads or max(1, len(here) // count)
@@ -47,6 +52,15 @@ def places(found: list[str], runs: int, jobs: int | None = None, per_gpu: int = 
         Place(found[index % len(found)], threads, frozenset(here[index * threads : (index + 1) * threads]) if pinned else None)
         for index in range(count)
     ]
+
+
+def _groups(found: list[str], per_gpu: int, gpus_per_run: int) -> list[str]:
+    if found == ["cpu"] or len(found) < gpus_per_run:
+        has = "no usable GPU" if found == ["cpu"] else f"{', '.join(found)} alone"
+        raise InputError(f"--gpus-per-run {gpus_per_run}: there is {has}; give fewer, or more with --devices")
+    if per_gpu > 1:
+        raise InputError(f"--gpus-per-run {gpus_per_run} and --per-gpu {per_gpu} exclude each other; give one of them")
+    return [",".join(found[start : start + gpus_per_run]) for start in range(0, len(found) - gpus_per_run + 1, gpus_per_run)]
 
 
 def _allowed() -> set[int]:

@@ -114,9 +114,11 @@ class PromptTuning(Prompted):
             return
 
         def observe() -> dict[str, Tensor]:
-            for images, _ in trainer.plain(task, self.statistics_batch):
+            for images, _ in trainer.plain(task, self.statistics_batch, shared=True):
                 self.backbone.features(images, moments.observing(self.prompts))
-            return moments.sums()
+            sums = moments.sums()
+            trainer.world.add(sums.values())
+            return sums
 
         moments.take(trainer.once(self.statistics_name, observe))
 

@@ -19,6 +19,7 @@ from cl_bench.method import GradientMethod
 from cl_bench.nn.heads import TaskHeads
 from cl_bench.nn.pool import tally
 from cl_bench.stream import StreamInfo, Task, TaskInfo
+from cl_bench.trainer import Trainer
 
 
 class QueryTuningConfig(Strict):
@@ -95,6 +96,11 @@ class QueryTuning(GradientMethod):
         """Clip the global gradient norm."""
         if self.config.grad_clip:
             torch.nn.utils.clip_grad_norm_(self.trained_parameters(), self.config.grad_clip)
+
+    def minimise(self, task: Task, trainer: Trainer) -> None:
+        """All passes; the histograms are those of all images, whichever process saw them."""
+        super().minimise(task, trainer)
+        trainer.world.add(self.counts.values())
 
     def trained(self) -> dict[str, Tensor]:
         """With the histograms."""

@@ -23,15 +23,17 @@ from cl_bench.source import ImageSet, Source
 from cl_bench.store import Store
 from cl_bench.stream import Sides, Stream, StreamInfo, held_out, limited
 from cl_bench.trainer import Progress, Trainer
+from cl_bench.world import ALONE, World, together
 
 FOLLOWED_TASKS = 2  # whose losses are followed, as in the NSP2 paper's figure
 
 
 @dataclass(frozen=True)
 class Terms:
-    """How a run is carried out; of all this only threads and micro_batch can change its result, and they only by rounding."""
+    """How a run is carried out; of all this only threads, helpers and micro_batch can change its result, and they only by rounding."""
 
     device: str = "cpu"
+    helpers: tuple[str, ...] = ()  # more devices, which share every batch
     threads: int = 1
     micro_batch: int | None = None  # images that go through the network at a time
     seconds: float | None = None  # time limit, looked at after every pass
@@ -70,7 +72,13 @@ def run(spec: RunSpec, store: Store, terms: Terms, say: Say, progress: Callable[
         )
         try:
             method = build_method(spec, source, torch.device(device), stream.num_tasks)
-            return _learn_remaining(record, store, method, stream, terms, say, _within(terms.seconds, progress))
+            if terms.helpers and method.couples_batch:
+                raise InputError(f"{spec.label} looks at a whole batch at once, which several devices cannot share; leave out --gpus-per-run")
+            if len(terms.helpers) >= spec.options.get("batch", 1):
+                shared = f"a batch of {spec.options['batch']} images cannot be shared by {1 + len(terms.helpers)} devices"
+                raise InputError(f"{shared}; give a larger batch or fewer devices")
+            with together((device, *terms.helpers), threads, follow, spec) as world:
+                return _learn_remaining(record, store, method, stream, terms, say, _within(terms.seconds, progress), world)
         except Stopped:
             raise
         except Exception as error:  # the only catch-all: whatever a plugin raises, the finished tasks stay usable
@@ -162,23 +170,45 @@ def build_method(spec: RunSpec, source: Source, device: torch.device, num_tasks:
     return kind(kind.Config.model_validate(spec.options), backbone.to(device), StreamInfo(spec.init_seed, num_tasks, source.TEMPLATES))
 
 
-def _learn_remaining(record: RunRecord, store: Store, method: Method, stream: Stream, terms: Terms, say: Say, progress) -> RunRecord:
+def follow(world: World, device: str, spec: RunSpec) -> None:
+    """Learn with the first process of a world whatever it learns; it alone evaluates and saves."""
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    source = open_source(spec)
+    stream = build_stream(spec, source, torch.device(device))
+    method = build_method(spec, source, torch.device(device), stream.num_tasks)
+    state, first, micro_batch = world.told()
+    for index in range(first):
+        method.grow(stream.info(index))
+    if first:
+        method.load_state({name: value.to(device) for name, value in state.items()})
+    for index in range(first, stream.num_tasks):
+        if not world.told():
+            return
+        torch.manual_seed(seeds.derived_seed(spec.init_seed, "task", index))
+        method.learn(stream.task(index), Trainer(spec.data_seed, torch.device(device), spec.precision, micro_batch=micro_batch, world=world))
+
+
+def _learn_remaining(
+    record: RunRecord, store: Store, method: Method, stream: Stream, terms: Terms, say: Say, progress, world: World = ALONE
+) -> RunRecord:
     spec, folder, device = record.spec, store.folder(record.spec), torch.device(terms.device)
     if terms.micro_batch and method.couples_batch:
         raise RunFailed(f"out of memory, and {spec.label} looks at a whole batch at once, which cannot be cut; give a smaller batch")
     predictions = run_files.restore(record, folder, method, stream, say)
     store.save(record)
-    shares = terms.share_first_task and terms.micro_batch is None  # parts of a batch add up to other last bits
+    shares = terms.share_first_task and terms.micro_batch is None and world.size == 1  # parts of a batch add up to other last bits
     followed = [stream.task(index) for index in range(min(FOLLOWED_TASKS, stream.num_tasks))] if spec.losses else []
     first, accuracy, began = len(record.tasks), None, time.monotonic()
+    if world.size > 1:
+        world.told(({name: value.cpu() for name, value in method.state().items()}, first, terms.micro_batch))
     for index in range(first, stream.num_tasks):
         paused = terms.pause_after is not None and index > first and time.monotonic() - began >= terms.pause_after
-        if terms.stop() or paused:
+        if not world.told(not (terms.stop() or paused)):
             raise Stopped(f"stopped after task {index} of {stream.num_tasks}")
         torch.manual_seed(seeds.derived_seed(spec.init_seed, "task", index))
         task = stream.task(index)
         shared = FirstTask.of(spec, store, terms.device, record.threads) if shares and index == 0 else None
-        trainer = Trainer(spec.data_seed, device, spec.precision, progress, terms.micro_batch, accuracy, shared)
+        trainer = Trainer(spec.data_seed, device, spec.precision, progress, terms.micro_batch, accuracy, shared, world)
         start = time.perf_counter()
         method.learn(task, trainer)
         learned = time.perf_counter()

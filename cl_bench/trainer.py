@@ -13,6 +13,7 @@ from torch import Tensor
 from cl_bench.errors import RunFailed
 from cl_bench.seeds import permutation
 from cl_bench.stream import Task
+from cl_bench.world import ALONE, World
 
 if TYPE_CHECKING:
     from cl_bench.first_task import FirstTask
@@ -41,6 +42,7 @@ class Trainer:
     micro_batch: int | None = None  # images that go through the network at a time; gradients of a batch are summed
     accuracy: float | None = None  # after the task before, to be reported
     first_task: Optional["FirstTask"] = None  # while learning the first task, where runs share it
+    world: World = ALONE  # the processes that share each batch
     images_seen: int = 0
     pass_losses: list[float] = field(default_factory=list)
 
@@ -88,29 +90,37 @@ class Trainer:
         order = order[: len(order) // batch * batch] if drop_last else order
         total = torch.zeros((), dtype=torch.float64, device=self.device)
         batches = [order[start : start + batch] for start in range(0, len(order), batch)]
-        following = self._input(task, batches[0], first, count)
+        trained = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        following = self._input(task, self.world.share(batches[0]), first, count)
         for chosen, after in zip(batches, [*batches[1:], None], strict=True):
             current = following
-            following = None if after is None else self._input(task, after, first, count)  # other processes augment it during this step
+            # other processes augment the next batch during this step
+            following = None if after is None else self._input(task, self.world.share(after), first, count)
             images, labels = current()
             optimizer.zero_grad(set_to_none=True)
-            value = self._backward(loss, images, labels)
+            value = self._backward(loss, images, labels, len(chosen))
+            if self.world.size > 1:
+                for parameter in trained:
+                    parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+                self.world.add(parameter.grad for parameter in trained)
             if after_backward is not None:
                 after_backward()
             optimizer.step()
             total += value * len(chosen)
         self.images_seen += len(order)
+        self.world.add([total])
         return float(total) / len(order)
 
-    def _backward(self, loss: Callable[[Tensor, Tensor], Tensor], images: Tensor, labels: Tensor) -> Tensor:
-        """The loss of a batch, its gradient added to the parameters'."""
-        parts = [(images, labels)] if self.micro_batch is None else zip(images.split(self.micro_batch), labels.split(self.micro_batch), strict=True)
+    def _backward(self, loss: Callable[[Tensor, Tensor], Tensor], images: Tensor, labels: Tensor, batch: int) -> Tensor:
+        """The loss of a batch, or of this process's share of its `batch` images; its gradient is added to the parameters'."""
+        size = self.micro_batch or len(images)
+        parts = zip(images.split(size), labels.split(size), strict=True) if len(images) else []
         total = torch.zeros((), device=self.device)
         for some_images, some_labels in parts:
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
                 value = loss(some_images, some_labels)
-            if len(some_labels) < len(labels):
-                value = value * (len(some_labels) / len(labels))
+            if len(some_labels) < batch:
+                value = value * (len(some_labels) / batch)
             value.backward()
             total = total + value.detach()
         return total
@@ -121,6 +131,8 @@ class Trainer:
 
     def _input(self, task: Task, chosen: np.ndarray, first: int, count: int) -> Callable[[], tuple[Tensor, Tensor]]:
         """Augmented images, begun; where several passes are mixed, each image with its own pass's augmentation."""
+        if not len(chosen):  # this process's share of a small batch
+            return lambda: (torch.empty(0), torch.empty(0))
         if count == 1:
             return task.augmenting(chosen, first)
         pass_of, image_of = np.divmod(chosen, len(task))
@@ -132,9 +144,17 @@ class Trainer:
 
         return gathered
 
-    def plain(self, task: Task, batch: int, chosen: np.ndarray | None = None) -> Iterator[tuple[Tensor, Tensor]]:
-        """The task's images as at evaluation, counted; for statistics, in full precision and without gradients."""
+    def plain(self, task: Task, batch: int, chosen: np.ndarray | None = None, shared: bool = False) -> Iterator[tuple[Tensor, Tensor]]:
+        """The task's images as at evaluation, counted; for statistics, in full precision and without gradients.
+
+        With `shared` each process of a run sees its share of every batch; whoever sums over them calls `world.add`.
+        """
+        chosen = np.arange(len(task)) if chosen is None else chosen
         with torch.no_grad():
+            if shared and self.world.size > 1:
+                self.images_seen += len(chosen)
+                yield from task.plain(batch, self.world.share(chosen))
+                return
             for images, labels in task.plain(batch, chosen):
                 self.images_seen += len(images)
                 yield images, labels

@@ -105,9 +105,9 @@ class VPTPGP(PromptTuning):
         moments = TokenMoments(self.P, normalised=self.config.pgp_feat == "ln")
 
         def observe() -> dict[str, Tensor]:
-            for images, _ in trainer.plain(task, self.statistics_batch, chosen_images(self.config, task, trainer)):
+            for images, _ in trainer.plain(task, self.statistics_batch, chosen_images(self.config, task, trainer), shared=True):
                 self.backbone.features(images, moments.observing(self.prompts))
-            return {"means": moments.means()}
+            return {"means": moments.means(trainer.world.add)}
 
         A = trainer.once(self.statistics_name, observe)["means"]
         if self.config.pgp_include_prompt:

@@ -6,7 +6,7 @@ attention call as extra value columns that are one-hot on the rows of the prompt
 the attention map where that is computed anyway.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -61,7 +61,7 @@ class AttentionMoments:
 
     def sums(self) -> dict[str, Tensor]:
         """All that was accumulated."""
-        return {"queries": self.queries, "weights": self.weights, "rows": torch.tensor(self.rows)}
+        return {"queries": self.queries, "weights": self.weights, "rows": torch.tensor(self.rows, device=self.queries.device)}
 
     def take(self, sums: dict[str, Tensor]) -> None:
         """Go on from what `sums` returned."""
@@ -102,9 +102,11 @@ class TokenMoments:
             if index == 0:
                 self.rows += len(flat)
 
-    def means(self) -> Tensor:
-        """X' X over the number of rows, (L, D, D)."""
-        return self.sums / self.rows
+    def means(self, add: Callable[[Sequence[Tensor]], None] = lambda tensors: None) -> Tensor:
+        """X' X over the number of rows, (L, D, D); `add` adds up what several processes have seen."""
+        rows = torch.tensor(self.rows, device=self.sums.device)
+        add([self.sums, rows])
+        return self.sums / rows
 
 
 class QueryMoments:
