@@ -42,10 +42,15 @@ class Preprocess:
     def plain(self, images: np.ndarray, ready: bool = False) -> Tensor:
         """Evaluation input (B, 3, S, S) of uint8 images (B, h, w, 3): antialiased resize and central crop as Pillow's, normalised as the
         checkpoint was. `ready` images have the right size already."""
-        pixels = torch.from_numpy(images).to(self.device).permute(0, 3, 1, 2).float()
+        pixels = self._moved(images).permute(0, 3, 1, 2).float()
         if not ready:
             pixels = self._resized(pixels)
         return pixels * self._scale + self._offset
+
+    def _moved(self, images: np.ndarray) -> Tensor:
+        """uint8 images on the device; to a GPU they go while it computes."""
+        pixels = torch.from_numpy(images)
+        return pixels.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else pixels.to(self.device)
 
     def _resized(self, pixels: Tensor) -> Tensor:
         height, width = evaluation_size(pixels.shape[-2:], self.size, self.transform.resize)
@@ -73,7 +78,7 @@ class Preprocess:
         return lambda: self._batched(images, draw(self.transform, image_sizes(images), (self.data_seed, "augment", pass_index), indices))
 
     def _batched(self, images: np.ndarray | list[np.ndarray], draws: pixel_ops.Draws) -> Tensor:
-        frames = torch.from_numpy(framed(images)).to(self.device).permute(0, 3, 1, 2)
+        frames = self._moved(framed(images)).permute(0, 3, 1, 2)
         interpolation = self.transform.crop_interpolation if self.transform.augment in POLICIES else "bilinear"
         pixels = pixel_ops.augmented(frames, image_sizes(images), draws, self.size, interpolation)
         return pixels * self._scale + self._offset
