@@ -52,6 +52,8 @@ def execute(specs: Sequence[RunSpec], store: Store, manner: Manner, console: Con
 
     Raises KeyboardInterrupt after Ctrl-C, when what was running has been saved; InputError when results cannot be written.
     """
+    if manner.scheduler and manner.gpus_per_run > 1:
+        raise InputError("--gpus-per-run shares the GPUs of this machine; leave it out with --scheduler, whose workers have one each")
     store.prepare()
     finished = {spec.run_id(): record for spec in specs if (record := _finished(store, spec))}
     pending = [spec for spec in specs if spec.run_id() not in finished]

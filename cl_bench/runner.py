@@ -59,7 +59,8 @@ def run(spec: RunSpec, store: Store, terms: Terms, say: Say, progress: Callable[
         threads = record.threads if record else terms.threads  # the same sums in the same order as before the interruption
         torch.set_num_threads(threads)
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False  # TF32 would make small singular values noise
-        environments = (*(record.environments if record else ()), environment.describe(device, threads))
+        here = environment.describe(device, threads) | ({"devices": 1 + len(terms.helpers)} if terms.helpers else {})
+        environments = (*(record.environments if record else ()), here)
         source = open_source(spec)
         stream = build_stream(spec, source, torch.device(device))
         record = RunRecord(

@@ -33,6 +33,7 @@ def test_two_processes_learn_what_one_learns(toy_request, method, tmp_path):
     for one, other in zip(alone.tasks, both.tasks, strict=True):
         assert other.images_seen == one.images_seen and other.pass_losses == pytest.approx(one.pass_losses, rel=1e-3)
     assert alone.status == both.status == "done"
+    assert both.environments[0]["devices"] == 2 and "devices" not in alone.environments[0]
 
 
 @pytest.mark.slow
