@@ -52,7 +52,7 @@ def _cost(spec: RunSpec, method: Method, train: np.ndarray, test: np.ndarray) ->
         method.grow(info)
     sizes, tests = ([int(np.isin(labels, info.classes).sum()) for info in infos] for labels in (train, test))
     seen = np.cumsum(tests).tolist()
-    evaluating = [count + method.queries * new for count, new in zip(seen, tests, strict=True)]
+    evaluating = [count * (not method.frozen) + new * (method.queries or method.frozen) for count, new in zip(seen, tests, strict=True)]
     evaluating[-1] += 3 * (1 + method.queries) * min(seen[-1], certificate.BLOCKS * certificate.BATCH)
     followed = [sum(sizes[: min(index + 1, runner.FOLLOWED_TASKS)]) if spec.losses else 0 for index in range(len(infos))]
     evaluating = [count + kept for count, kept in zip(evaluating, followed, strict=True)]

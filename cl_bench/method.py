@@ -25,6 +25,7 @@ class Method(nn.Module, ABC):
     version: ClassVar[int] = 1  # raise it when results change: it is part of the run id
     display: ClassVar[str]  # name in tables
     joint: ClassVar[bool] = False  # learns all classes as one task (an upper bound)
+    frozen: ClassVar[bool] = False  # predicts from un-prompted features alone, so that no image passes the network twice
     queries: ClassVar[bool] = False  # asks for an image's un-prompted features too
     current_task_loss: ClassVar[bool] = False  # the loss compares the current task's classes only: one class a task gives no gradient
 

@@ -31,6 +31,7 @@ class ClipZeroShot(Method):
     PRESET = ClipTuning.PRESET
     TRANSFORM = ClipTuning.TRANSFORM
     display = "CLIP zero-shot"
+    frozen = True
 
     def __init__(self, config: ClipZeroShotConfig, backbone: Backbone, stream: StreamInfo):
         super().__init__(config, backbone, stream)
@@ -53,7 +54,7 @@ class ClipZeroShot(Method):
 
     def predict(self, images: Tensor) -> Tensor:
         """Scores of all classes seen, (B, K_seen)."""
-        features, text = self.backbone.features(images), self.backbone.text
+        features, text = self.backbone.frozen_features(images), self.backbone.text
         with torch.autocast(images.device.type, enabled=False):
             return cosines(features.float() @ text.projection.T, self.text_features, math.exp(text.scale))
 
