@@ -12,6 +12,7 @@ from cl_bench import clip
 from cl_bench import weights as weight_files
 from cl_bench.config import BackboneSpec, unknown
 from cl_bench.errors import InputError
+from cl_bench.nn.kernel import Kernel
 from cl_bench.nn.prompts import attention_with
 
 Attend = Callable[[int, Block, Tensor, int | None], Tensor]
@@ -79,8 +80,14 @@ def tokens(
             x = before_block(index, x)
         wanted = read if block is vit.blocks[-1] else None
         x = x[:, :wanted] + block.drop_path1(block.ls1(attend(index, block, x, wanted)))
-        x = x + block.drop_path2(block.ls2(block.mlp(block.norm2(x))))
+        x = feed_forward(block, x)
     return vit.norm(x)
+
+
+@Kernel
+def feed_forward(block: Block, x: Tensor) -> Tensor:
+    """The second half of a block."""
+    return x + block.drop_path2(block.ls2(block.mlp(block.norm2(x))))
 
 
 def attend_alone(index: int, block: Block, x: Tensor, read: int | None) -> Tensor:

@@ -22,6 +22,7 @@ from cl_bench.backbone import Backbone
 from cl_bench.errors import InputError
 from cl_bench.forecast import size
 from cl_bench.method import GradientMethod
+from cl_bench.nn.kernel import compile_all
 from cl_bench.nn.projection import ProjectedAdam
 from cl_bench.plan import make_plan
 from cl_bench.preprocess import framed
@@ -52,6 +53,7 @@ class Measured(BaseModel):
     utilisation: float  # of those, in training
     peak_memory_bytes: int
     start_up_seconds: float  # until a new process has imported what a run needs
+    compiled: bool
     environment: dict
 
     def text(self) -> str:
@@ -59,8 +61,9 @@ class Measured(BaseModel):
         speed = {name: "–" if value is None else f"{value:,.0f} images/s" for name, value in self.images_per_second.items()}
         where = self.environment.get("gpu") or f"{self.environment['processor']}, {self.environment['threads']} threads"
         ratio = "" if self.statistics_ratio_to_forward is None else f"{self.statistics_ratio_to_forward:.2f} x the time of the bare forward"
+        how = self.precision + (", compiled" if self.compiled else "")
         lines = [
-            f"{self.method} on {self.dataset} with {self.backbone}, {self.image_size} px, batch {self.batch}, {self.precision}; {where}",
+            f"{self.method} on {self.dataset} with {self.backbone}, {self.image_size} px, batch {self.batch}, {how}; {where}",
             f"training    {speed['training']:>18}   {self.training_ratio_to_bare_network:.2f} x the bare network's forward and input-backward "
             f"({speed['bare forward and backward']})",
             f"statistics  {speed['statistics']:>18}   {ratio}",
@@ -72,9 +75,14 @@ class Measured(BaseModel):
         return "\n".join(lines)
 
 
-def measure(request: Request, device: str, threads: int, pairs: int, random_weights: bool, say: Callable[[str], None]) -> Measured:
+def measure(
+    request: Request, device: str, threads: int, pairs: int, random_weights: bool, compiled: bool | None, say: Callable[[str], None]
+) -> Measured:
     """Measure the one method of a request in its second task. Raises InputError for requests of several, and methods that train nothing."""
     torch.set_num_threads(threads)
+    compiled = device.startswith("cuda") if compiled is None else compiled
+    if compiled:
+        compile_all(say)
     with tempfile.TemporaryDirectory() as folder:
         if random_weights:
             request = _with_random_weights(request, Path(folder))
@@ -112,6 +120,7 @@ def measure(request: Request, device: str, threads: int, pairs: int, random_weig
         utilisation=flops / training / peak,
         peak_memory_bytes=environment.peak_memory_bytes(device),
         start_up_seconds=_start_up(),
+        compiled=compiled,
         environment=environment.describe(device, threads),
     )
 

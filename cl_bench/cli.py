@@ -33,7 +33,8 @@ def _name_failures(outcomes) -> None:
 def run(
     request, devices: opt.Devices = "auto", jobs: opt.Jobs = None, per_gpu: opt.PerGpu = 1,
     gpus_per_run: opt.GpusPerRun = 1, time_limit: opt.TimeLimit = None,
-    retry: opt.Retry = True, share: opt.Share = True, threads: opt.Threads = None, scheduler: opt.Scheduler = None,
+    retry: opt.Retry = True, share: opt.Share = True, threads: opt.Threads = None, compiled: opt.Compile = None,
+    scheduler: opt.Scheduler = None,
     dry_run: Annotated[bool, Optional("--dry-run", help="as `cl-bench plan`")] = False,
     results: opt.Results = Path("results"), out: opt.Out = Path("reports"),
     accuracy: opt.Accuracy = "task_mean", forgetting: opt.Forgetting = "chaudhry",
@@ -52,7 +53,7 @@ def run(
     plan = make_plan(request)
     for warning in plan.warnings:
         typer.echo(f"warning: {warning}", err=True)
-    manner = orchestrator.Manner(devices, jobs, per_gpu, gpus_per_run, threads, limit, retry, share, scheduler)
+    manner = orchestrator.Manner(devices, jobs, per_gpu, gpus_per_run, threads, limit, compiled, retry, share, scheduler)
     outcomes = orchestrator.execute(plan.specs, Store(results), manner, Console(stderr=True))
     if not any(outcome.trained for outcome in outcomes):
         typer.echo("nothing to train: every run of this command is finished", err=True)
@@ -136,6 +137,7 @@ def run_one(
     device: opt.Device = "cpu",
     threads: Annotated[int, Optional(min=1, help="processor threads")] = 1,
     results: opt.Results = Path("results"),
+    compiled: opt.Compile = None,
     micro_batch: Annotated[int | None, Optional(min=1, help="images at a time; a batch's gradients are summed")] = None,
     time_limit: Annotated[float | None, Optional(min=0, help="seconds")] = None,
     pause_after: Annotated[float | None, Optional(min=0, help="seconds after which to stop with the task in progress")] = None,
@@ -156,6 +158,7 @@ def run_one(
         device=first,
         helpers=tuple(helpers),
         threads=threads,
+        compiled=compiled,
         micro_batch=micro_batch,
         seconds=time_limit,
         pause_after=pause_after,

@@ -16,6 +16,7 @@ Optional = typer.Option
 def bench(
     request, device: opt.Device = "auto", threads: Annotated[int, Optional(min=1, help="processor threads")] = 1,
     pairs: Annotated[int, Optional(min=1, help="measurements, of which the median counts")] = 7,
+    compiled: opt.Compile = None,
     random_weights: Annotated[bool, Optional("--random-weights", help="for --backbone without its weights: speed does not depend on them")] = False,
     json: Annotated[Path | None, Optional("--json", help="file for the numbers")] = None,
 ) -> None:  # fmt: skip
@@ -24,7 +25,7 @@ def bench(
     from cl_bench import places
     from cl_bench.errors import InputError
 
-    found = measuring.measure(request, places.devices(device)[0], threads, pairs, random_weights, lambda line: typer.echo(line, err=True))
+    found = measuring.measure(request, places.devices(device)[0], threads, pairs, random_weights, compiled, lambda line: typer.echo(line, err=True))
     typer.echo(found.text())
     if json is not None:
         try:

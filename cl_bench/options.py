@@ -44,6 +44,7 @@ Device = Annotated[str, Option(help="auto, cpu, cuda or cuda:N; for run-one also
 Devices = Annotated[str, Option("--devices", "--device", help="auto, cpu, cuda, cuda:N, or several: cuda:0,cuda:2")]
 PerGpu = Annotated[int, Option(min=1, help="runs at a time on each GPU")]
 GpusPerRun = Annotated[int, Option(min=1, help="GPUs that share every batch of a run, for one run in less time")]
+Compile = Annotated[bool | None, Option("--compile/--no-compile", help="torch.compile the frozen network (default: on GPUs)")]
 Threads = Annotated[int | None, Option(min=1, help="processor threads of each run (default: its share of the cores)")]
 Scheduler = Annotated[str | None, Option(help="address of a Dask scheduler, such as tcp://host:8786: runs go to its workers")]
 TimeLimit = Annotated[str | None, Option(help="of one run, such as 90m, 2h30m or 3600 (seconds); it can be continued")]

@@ -32,6 +32,7 @@ class Manner:
     gpus_per_run: int = 1
     threads: int | None = None  # of each run; None: its share of the cores
     time_limit: float | None = None  # seconds of one run
+    compiled: bool | None = None  # torch.compile; None: on GPUs
     retry: bool = True  # once, with smaller steps, when memory does not suffice
     share: bool = True  # first tasks
     scheduler: str | None = None  # of a Dask cluster, instead of this machine
@@ -120,7 +121,8 @@ class _Crew:
         try:
             self._store.prepare()
             limit = [] if self._manner.time_limit is None else ["--time-limit", str(self._manner.time_limit)]
-            options = [*limit, *(["--share-first-task"] if shares else [])]
+            compiled = [] if self._manner.compiled is None else ["--compile" if self._manner.compiled else "--no-compile"]
+            options = [*limit, *compiled, *(["--share-first-task"] if shares else [])]
             ended = self._in_place(spec, place, options)
             if ended.code == processes.CANNOT_WRITE:
                 raise RunFailed(ended.reason)

@@ -16,6 +16,7 @@ from cl_bench.config import canonical_json
 from cl_bench.errors import CannotWrite, InputError, OutOfMemory, RunFailed, Stopped
 from cl_bench.first_task import FirstTask
 from cl_bench.method import Method
+from cl_bench.nn.kernel import compile_all
 from cl_bench.preprocess import Preprocess
 from cl_bench.record import CORE_VERSION, RunRecord, RunSpec, TaskRecord
 from cl_bench.run_files import Say
@@ -30,11 +31,12 @@ FOLLOWED_TASKS = 2  # whose losses are followed, as in the NSP2 paper's figure
 
 @dataclass(frozen=True)
 class Terms:
-    """How a run is carried out; of all this only threads, helpers and micro_batch can change its result, and they only by rounding."""
+    """How a run is carried out; of all this only threads, helpers, compiled and micro_batch can change its result, and they only by rounding."""
 
     device: str = "cpu"
     helpers: tuple[str, ...] = ()  # more devices, which share every batch
     threads: int = 1
+    compiled: bool | None = None  # torch.compile; None: on a GPU
     micro_batch: int | None = None  # images that go through the network at a time
     seconds: float | None = None  # time limit, looked at after every pass
     pause_after: float | None = None  # seconds after which to stop with the task in progress
@@ -78,7 +80,10 @@ def run(spec: RunSpec, store: Store, terms: Terms, say: Say, progress: Callable[
             if len(terms.helpers) >= spec.options.get("batch", 1):
                 shared = f"a batch of {spec.options['batch']} images cannot be shared by {1 + len(terms.helpers)} devices"
                 raise InputError(f"{shared}; give a larger batch or fewer devices")
-            with together((device, *terms.helpers), threads, follow, spec) as world:
+            compiled = terms.compiled is True or (terms.compiled is None and device.startswith("cuda"))
+            if compiled:
+                compile_all(say)
+            with together((device, *terms.helpers), threads, follow, spec, compiled) as world:
                 return _learn_remaining(record, store, method, stream, terms, say, _within(terms.seconds, progress), world)
         except Stopped:
             raise
@@ -171,8 +176,10 @@ def build_method(spec: RunSpec, source: Source, device: torch.device, num_tasks:
     return kind(kind.Config.model_validate(spec.options), backbone.to(device), StreamInfo(spec.init_seed, num_tasks, source.TEMPLATES))
 
 
-def follow(world: World, device: str, spec: RunSpec) -> None:
+def follow(world: World, device: str, spec: RunSpec, compiled: bool) -> None:
     """Learn with the first process of a world whatever it learns; it alone evaluates and saves."""
+    if compiled:
+        compile_all(lambda line: None)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     source = open_source(spec)
     stream = build_stream(spec, source, torch.device(device))

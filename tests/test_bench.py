@@ -9,7 +9,7 @@ from cl_bench import bench
 from cl_bench.errors import InputError
 from cl_bench.request import Request
 
-QUIET = {"device": "cpu", "threads": 1, "pairs": 1, "random_weights": False, "say": lambda line: None}
+QUIET = {"device": "cpu", "threads": 1, "pairs": 1, "random_weights": False, "compiled": False, "say": lambda line: None}
 
 
 @pytest.mark.parametrize("method", ["nsp2", "pgp", "seq"])

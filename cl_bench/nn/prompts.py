@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from cl_bench.nn.kernel import Kernel
+
 EXPLICIT_TOKENS = 128  # see `explicit`
 
 
@@ -98,6 +100,7 @@ def merge_heads(attn: nn.Module, mixed: Tensor, tokens: Tensor) -> Tensor:
     return attn.proj(out)
 
 
+@Kernel
 def attention_with(attn: nn.Module, tokens: Tensor, extra: tuple[Tensor, Tensor] | None = None, read: int | None = None) -> Tensor:
     """Frozen timm attention of the first `read` (None: all) of normalised tokens (B, N, D) over all of them and `extra` keys and values
     ((B,) H, M, d) -> (B, read or N, D)."""

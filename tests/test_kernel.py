@@ -1,0 +1,68 @@
+"""Compiled kernels compute what plain ones do, serve all blocks, and are given up with a word where they cannot be had."""
+
+import pytest
+import runs
+import torch
+import toys
+from torch._dynamo.utils import counters
+
+from cl_bench import runner
+from cl_bench.nn import kernel
+from cl_bench.nn.prompts import DeepPrompts
+from cl_bench.plan import make_plan
+from cl_bench.request import Request
+from cl_bench.store import Store
+
+
+@pytest.fixture(autouse=True)
+def _plain_again():
+    yield
+    kernel.plain_all()
+    torch._dynamo.reset()
+
+
+def outcome(trunk, images, grad):
+    prompts = DeepPrompts(4, 3, trunk.width, torch.Generator().manual_seed(1))
+    with torch.enable_grad() if grad else torch.inference_mode():
+        features = trunk.features(images, prompts.attend)
+        if grad:
+            features.square().sum().backward()
+    return features.detach(), prompts.P.grad if grad else torch.zeros(1)
+
+
+@pytest.mark.slow
+def test_compiled_blocks_share_their_graphs_and_leave_features_and_gradients_as_they_are():
+    trunk, said = toys.backbone(depth=4), []
+    cases = [(torch.randn(count, 3, 16, 16), grad) for count, grad in ((8, True), (5, True), (6, True), (8, False), (3, False))]
+    plain = [outcome(trunk, images, grad) for images, grad in cases]
+    kernel.compile_all(said.append, backend="aot_eager")
+    counters.clear()
+    for (images, grad), expected in zip(cases, plain, strict=True):
+        for found, value in zip(outcome(trunk, images, grad), expected, strict=True):
+            assert torch.allclose(found, value, atol=1e-5)
+    # two kernels, the last block apart; a second graph when the batch size first changes, the same again without gradients
+    assert counters["stats"]["unique_graphs"] <= 2 * 2 * 2 * 2 and not said
+
+
+def test_what_cannot_be_compiled_runs_plainly_and_says_so_once():
+    def fails(graph, inputs):
+        raise RuntimeError("no compiler here")
+
+    trunk, said = toys.backbone(depth=2), []
+    images = torch.randn(3, 3, 16, 16)
+    expected = outcome(trunk, images, False)[0]
+    kernel.compile_all(said.append, backend=fails)
+    assert torch.equal(outcome(trunk, images, False)[0], expected) and torch.equal(outcome(trunk, images, False)[0], expected)
+    assert len(said) == len(kernel.Kernel.known) == 2
+    assert all(
+        line.startswith("warning: torch.compile cannot be used here, the run goes on without it (") and "no compiler here" in line for line in said
+    )
+
+
+@pytest.mark.parametrize(("device", "asked", "compiled"), [("cpu", None, False), ("cpu", True, True), ("cpu", False, False)])
+def test_a_run_compiles_where_it_is_asked_to(toy_request, tmp_path, monkeypatch, device, asked, compiled):
+    called = []
+    monkeypatch.setattr(runner, "compile_all", lambda say: called.append(True))
+    [spec] = make_plan(Request(**{**toy_request, "methods": "seq", "splits": "2", "set": {**runs.QUICK, "passes": 1}})).specs
+    runner.run(spec, Store(tmp_path), runner.Terms(device, compiled=asked), lambda line: None, lambda progress: None)
+    assert bool(called) == compiled
