@@ -80,6 +80,8 @@ def run(spec: RunSpec, store: Store, terms: Terms, say: Say, progress: Callable[
             if len(terms.helpers) >= spec.options.get("batch", 1):
                 shared = f"a batch of {spec.options['batch']} images cannot be shared by {1 + len(terms.helpers)} devices"
                 raise InputError(f"{shared}; give a larger batch or fewer devices")
+            if spec.precision == "bf16" and device == "cpu" and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+                say("warning: this processor has no bf16 arithmetic, and emulates it; precision=fp32 would be faster")
             compiled = terms.compiled is True or (terms.compiled is None and device.startswith("cuda"))
             if compiled:
                 compile_all(say)

@@ -59,6 +59,16 @@ def test_what_cannot_be_compiled_runs_plainly_and_says_so_once():
     )
 
 
+def test_a_processor_without_bf16_is_told_of(toy_request, tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)
+    said = []
+    for number, precision in enumerate(("fp32", "bf16")):
+        settings = {**runs.QUICK, "passes": 1, "precision": precision}
+        [spec] = make_plan(Request(**{**toy_request, "methods": "seq", "splits": "2", "set": settings})).specs
+        runner.run(spec, Store(tmp_path), runner.Terms(), said.append, lambda progress: None)
+        assert any("has no bf16 arithmetic" in line for line in said) == bool(number)
+
+
 @pytest.mark.parametrize(("device", "asked", "compiled"), [("cpu", None, False), ("cpu", True, True), ("cpu", False, False)])
 def test_a_run_compiles_where_it_is_asked_to(toy_request, tmp_path, monkeypatch, device, asked, compiled):
     called = []
