@@ -15,6 +15,7 @@ import torch
 from pydantic import BaseModel
 from safetensors.torch import save_file
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from cl_bench import environment, runner
@@ -22,7 +23,6 @@ from cl_bench.backbone import Backbone
 from cl_bench.errors import InputError
 from cl_bench.forecast import size
 from cl_bench.method import GradientMethod
-from cl_bench.nn.kernel import compile_all
 from cl_bench.nn.projection import ProjectedAdam
 from cl_bench.plan import make_plan
 from cl_bench.preprocess import framed
@@ -53,7 +53,6 @@ class Measured(BaseModel):
     utilisation: float  # of those, in training
     peak_memory_bytes: int
     start_up_seconds: float  # until a new process has imported what a run needs
-    compiled: bool
     environment: dict
 
     def text(self) -> str:
@@ -61,7 +60,7 @@ class Measured(BaseModel):
         speed = {name: "–" if value is None else f"{value:,.0f} images/s" for name, value in self.images_per_second.items()}
         where = self.environment.get("gpu") or f"{self.environment['processor']}, {self.environment['threads']} threads"
         ratio = "" if self.statistics_ratio_to_forward is None else f"{self.statistics_ratio_to_forward:.2f} x the time of the bare forward"
-        how = self.precision + (", compiled" if self.compiled else "")
+        how = self.precision + (", compiled" if self.environment.get("compiled") else "")
         lines = [
             f"{self.method} on {self.dataset} with {self.backbone}, {self.image_size} px, batch {self.batch}, {how}; {where}",
             f"training    {speed['training']:>18}   {self.training_ratio_to_bare_network:.2f} x the bare network's forward and input-backward "
@@ -80,20 +79,20 @@ def measure(
 ) -> Measured:
     """Measure the one method of a request in its second task. Raises InputError for requests of several, and methods that train nothing."""
     torch.set_num_threads(threads)
-    compiled = device.startswith("cuda") if compiled is None else compiled
-    if compiled:
-        compile_all(say)
+    compiled = environment.compiles(compiled, device)
+    runner.prepare_kernels(compiled, say)
     with tempfile.TemporaryDirectory() as folder:
         if random_weights:
             request = _with_random_weights(request, Path(folder))
         specs = make_plan(request).specs
         if len(specs) != 1:
             raise InputError(f"bench measures one method on one benchmark, got {len(specs)} runs; name one with --methods")
-        bench = _Bench(specs[0], torch.device(device))
+        bench = _Bench(specs[0], torch.device(device), compiled)
     say(f"{bench.spec.display}: first task")
     statistics = bench.learn_first_task()
     say(f"{bench.spec.display}: second task, {pairs} pairs of {STEPS} steps")
     step = [bench.pair() for _ in range(pairs + 1)][1:]  # the first pair warms up
+    memory = environment.peak_memory_bytes(device)
     forward = [bench.seconds(bench.bare_forward) for _ in range(pairs + 1)][1:]
     evaluation = [bench.seconds(bench.evaluate) for _ in range(pairs + 1)][1:]
     training, batch = median(own for own, _ in step), bench.batch
@@ -118,10 +117,9 @@ def measure(
         flops_per_image=flops,
         peak_flops=peak,
         utilisation=flops / training / peak,
-        peak_memory_bytes=environment.peak_memory_bytes(device),
+        peak_memory_bytes=memory,
         start_up_seconds=_start_up(),
-        compiled=compiled,
-        environment=environment.describe(device, threads),
+        environment=environment.describe(device, threads, compiled),
     )
 
 
@@ -142,9 +140,9 @@ class _Timed(Trainer):
 
     seconds, images = 0.0, 0
 
-    def plain(self, task: Task, batch: int, chosen: np.ndarray | None = None) -> Iterator[tuple[Tensor, Tensor]]:
+    def plain(self, task: Task, batch: int, chosen: np.ndarray | None = None, shared: bool = False) -> Iterator[tuple[Tensor, Tensor]]:
         start = _now(self.device)
-        for images, labels in super().plain(task, batch, chosen):
+        for images, labels in super().plain(task, batch, chosen, shared):
             self.images += len(images)
             yield images, labels
         self.seconds += _now(self.device) - start
@@ -159,7 +157,7 @@ def _now(device: torch.device) -> float:
 class _Bench:
     """A method in the second task of its stream; all times are seconds per image."""
 
-    def __init__(self, spec: RunSpec, device: torch.device):
+    def __init__(self, spec: RunSpec, device: torch.device, compiled: bool = False):
         batch = spec.options.get("batch")
         images = STEPS * (batch or 0) * spec.num_learned
         self.spec = spec.model_copy(update={"limit": max(images, len(sum(spec.task_classes, ()))), "options": {**spec.options, "passes": 1}})
@@ -170,10 +168,15 @@ class _Bench:
             raise InputError(f"{spec.method} trains nothing task after task; name a method that does with --methods")
         self.device, self.batch, self.backbone = device, batch, self.method.backbone
         self.trainer = _Timed(self.spec.data_seed, device, self.spec.precision)
+        for block in self.backbone.vit.blocks if compiled else ():
+            block.compile()  # for the bare network; methods call a block's parts
 
     def learn_first_task(self) -> float | None:
         """Seconds per image of the statistics after it; None for methods without."""
-        self.method.learn(self.stream.task(0), self.trainer)
+        first = self.stream.task(0)
+        self.method.learn(first, self.trainer)
+        self.trainer.seconds, self.trainer.images = 0.0, 0  # that was to warm up
+        self.method.end_task(first, self.trainer)
         self.task = self.stream.task(1)
         self.method.grow(self.task)
         self.method.begin_task(self.task)
@@ -266,7 +269,7 @@ class _Bench:
         """Floating-point operations of a training step per image."""
         order = np.arange(min(self.batch, len(self.task)))
         images, labels = self.task.augmented(order, 0)
-        with FlopCounterMode(display=False) as counter:
+        with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):  # a CPU's fused attention is not counted
             self.method.loss(images, labels, self.task).backward()
         return counter.get_total_flops() / len(order)
 

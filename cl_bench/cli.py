@@ -153,7 +153,7 @@ def run_one(
     stopping = _first_signal()
     resolved = read_spec(spec)
     store = Store(results)
-    first, *helpers = places.devices(device)
+    first, *helpers = places.devices(device) if "," in device else places.devices(device)[:1]
     terms = runner.Terms(
         device=first,
         helpers=tuple(helpers),

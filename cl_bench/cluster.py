@@ -29,7 +29,7 @@ SAVED = ("record.json", "predictions.npz", "checkpoint-*.safetensors")
 class Cluster:
     """The workers of a scheduler. Raises InputError when Dask is not installed or the scheduler does not answer."""
 
-    def __init__(self, address: str, threads: int | None, watch: Watch):
+    def __init__(self, address: str, threads: int | None, watch: Watch, compiled: bool | None = None):
         try:
             from distributed import Client
         except ImportError:
@@ -41,7 +41,7 @@ class Cluster:
             raise InputError(f"the scheduler {address} does not answer ({why}); start one with `dask scheduler` and give its address") from None
         self._address, self._watch, self._lines = address, watch, {}
         self._client.subscribe_topic(TOPIC, self._progress)
-        self.threads = threads
+        self.threads, self._compiled = threads, compiled
 
     def __enter__(self) -> "Cluster":
         return self
@@ -56,7 +56,7 @@ class Cluster:
     def machine(self) -> dict | None:
         """What the last bits of sums depend on, where all workers agree on it. Raises InputError when they cannot import this package."""
         try:
-            found = list(self._client.run(environment.machine_of_worker, self.place().threads).values())
+            found = list(self._client.run(environment.machine_of_worker, self.place().threads, self._compiled).values())
         except ImportError as error:
             raise InputError(f"the workers of {self._address} cannot import cl_bench ({error}); install the same version there") from error
         if not found:

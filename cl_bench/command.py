@@ -5,7 +5,7 @@ import shlex
 from cl_bench.experiment import method_text
 from cl_bench.request import Request, format_option
 
-CARRIED = ("order", "init_seed", "data_seed", "backbone", "weights", "image_size", "limit", "validation", "preset")
+CARRIED = ("order", "init_seed", "data_seed", "backbone", "weights", "image_size", "limit", "validation", "preset", "augment")
 
 
 def single_run(request: Request, method: str, options: dict, splits: int, seed: int, settings: dict) -> str:

@@ -7,7 +7,7 @@ from statistics import median
 import numpy as np
 import torch
 
-from cl_bench import certificate, runner
+from cl_bench import certificate, environment, runner
 from cl_bench.config import canonical_json
 from cl_bench.method import GradientMethod, Method
 from cl_bench.record import RunRecord, RunSpec
@@ -85,7 +85,7 @@ class Measured:
         for record in records:
             where = record.environments[-1] if record.environments else {}
             seen, predicted = sum(task.images_seen for task in record.tasks), sum(_tested(record))
-            if where.get("gpu", where.get("processor")) != machine or not seen or not predicted:
+            if environment.computer(where) != machine or not seen or not predicted:
                 continue
             for key in _kinds(record.spec):
                 self._learning.setdefault(key, []).append(sum(task.learn_seconds for task in record.tasks) / seen)

@@ -10,8 +10,8 @@ from pathlib import Path
 import cl_bench
 
 
-def describe(device: str, threads: int) -> dict:
-    """JSON values: versions, git commit (with a mark for uncommitted changes), processor or GPU, threads."""
+def describe(device: str, threads: int, compiled: bool = False) -> dict:
+    """JSON values: versions, git commit (with a mark for uncommitted changes), processor or GPU, threads; and whether blocks are compiled."""
     import torch
 
     facts = {
@@ -27,20 +27,41 @@ def describe(device: str, threads: int) -> dict:
     }
     if device.startswith("cuda"):
         facts["gpu"] = torch.cuda.get_device_name(device)
+    if compiled:
+        facts["compiled"] = True
     return facts
 
 
-def machine(device: str, threads: int) -> dict:
-    """What the last bits of sums depend on: torch, processor or GPU, threads."""
-    facts = describe(device, threads)
-    return {name: facts[name] for name in ("torch", "gpu" if "gpu" in facts else "processor", "threads")}
+def compiles(asked: bool | None, device: str) -> bool:
+    """Whether runs on the device compile the frozen blocks; unless asked for or against, on a GPU."""
+    return device.startswith("cuda") if asked is None else asked
 
 
-def machine_of_worker(threads: int) -> dict:
+def has_bf16() -> bool:
+    """Whether the processor computes in bf16."""
+    import torch
+
+    return torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+
+
+def machine(device: str, threads: int, compiled: bool = False) -> dict:
+    """What the last bits of sums depend on: torch, processor or GPU, threads, compilation."""
+    facts = describe(device, threads, compiled)
+    return {name: facts[name] for name in ("torch", "gpu" if "gpu" in facts else "processor", "threads", "compiled") if name in facts}
+
+
+def machine_of_worker(threads: int, compiled: bool | None) -> dict:
     """`machine` of the device that "auto" means where this is called."""
     from cl_bench.places import devices
 
-    return machine(devices("auto")[0], threads)
+    device = devices("auto")[0]
+    return machine(device, threads, compiles(compiled, device))
+
+
+def computer(facts: dict) -> str:
+    """What a record was computed on, such as "2 x NVIDIA H100": times on different ones are not compared."""
+    name, devices = str(facts.get("gpu", facts.get("processor"))), facts.get("devices", 1)
+    return f"{devices} x {name}" if devices > 1 else name
 
 
 def peak_memory_bytes(device: str) -> int:

@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from cl_bench import environment, registry, run_files
+from cl_bench import registry, run_files
 from cl_bench.method import Method
 from cl_bench.record import RunSpec, digest
 from cl_bench.store import Store, write_atomically
@@ -55,9 +55,9 @@ class FirstTask:
         self.borrowed_seconds = 0.0  # that what was taken from the store took to compute
 
     @classmethod
-    def of(cls, spec: RunSpec, store: Store, device: str, threads: int) -> "FirstTask | None":
-        """That of a run on this device; None for methods that share none."""
-        name = key(spec, environment.machine(device, threads))
+    def of(cls, spec: RunSpec, store: Store, machine: dict) -> "FirstTask | None":
+        """That of a run on this machine; None for methods that share none."""
+        name = key(spec, machine)
         return None if name is None else cls(folder(store, name), spec.run_id())
 
     def fit(self, method: Method, trainer: Trainer, train: Callable[[], None]) -> None:

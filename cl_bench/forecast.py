@@ -19,9 +19,10 @@ def forecast(specs: Sequence[RunSpec], store: Store, where: Sequence[Place], sha
     """A row for every run, what is left of it, and the totals. A first task that several runs share counts for the first of them."""
     known = costs(specs)
     records = [record for record in store.records() if isinstance(record, RunRecord)]
-    machine = environment.machine(where[0].device, where[0].threads)
-    measured = Measured(records, machine.get("gpu", machine.get("processor")))
-    shared = first_tasks(specs, store, machine) if share else {}
+    devices = where[0].device.split(",")
+    machine = environment.machine(devices[0], where[0].threads, environment.compiles(None, devices[0]))
+    measured = Measured(records, environment.computer({**machine, "devices": len(devices)}))
+    shared = first_tasks(specs, store, machine) if share and len(devices) == 1 else {}
     rows, left, saved, seconds, unknown, states = [], Left(), Left(), 0.0, 0, []
     seen: set = {key for key in shared.values() if first_task.is_stored(store, key)}
     for spec in specs:

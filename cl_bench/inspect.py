@@ -130,6 +130,7 @@ def _protocol(spec: RunSpec) -> tuple[list[str], list[str]]:
         lines.append(f"  {side} images a task: {spread}; {sum(found)} in all")
     lines.append(f"  backbone {backbone.name} ({spec.weights_sha256[:12]}), {backbone.image_size} px, mean {backbone.mean}, std {backbone.std}")
     crop = f", crop_scale={transform.crop_scale:g}" if transform.augment != "none" else ""
+    crop += f", augmenter={transform.augmenter}" if transform.augment != "none" else ""
     crop += f", crop_interpolation={transform.crop_interpolation}" if transform.augment.startswith("autoaugment") else ""
     lines.append(f"  training transform: augment={transform.augment}{crop}")
     lines.append(f"  evaluation transform: resize={transform.resize}, interpolation={transform.interpolation}")

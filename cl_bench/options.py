@@ -75,9 +75,8 @@ def takes_request(command: Callable) -> Callable:
         from cl_bench.request import parse_settings, request_from
 
         experiment, given = values.pop("experiment"), {name: values.pop(name) for name in REQUEST}
-        settings, augmenter = parse_settings(given.pop("settings") or []), given.pop("augment")
-        settings |= {"augmenter": augmenter} if augmenter else {}
-        return command(request_from({**given, "set": settings}, experiment), **values)
+        settings = given.pop("settings")
+        return command(request_from({**given, "set": parse_settings(settings or [])}, experiment), **values)
 
     wrapped.__signature__ = Signature([*shared, *own])
     wrapped.__annotations__ = {parameter.name: parameter.annotation for parameter in [*shared, *own]}

@@ -67,10 +67,11 @@ def execute(specs: Sequence[RunSpec], store: Store, manner: Manner, console: Con
         if manner.scheduler is None:
             where = places(devices(manner.device), len(pending), manner.jobs, manner.per_gpu, manner.threads, manner.gpus_per_run)
             decode(pending)
-            one = manner.gpus_per_run == 1  # several share no first tasks: their sums are others
-            cluster, machine = None, environment.machine(where[0].device, where[0].threads) if one else None
+            device, one = where[0].device, manner.gpus_per_run == 1  # several share no first tasks: their sums are others
+            compiled = environment.compiles(manner.compiled, device)
+            cluster, machine = None, environment.machine(device, where[0].threads, compiled) if one else None
         else:
-            cluster = stack.enter_context(Cluster(manner.scheduler, manner.threads, watch))
+            cluster = stack.enter_context(Cluster(manner.scheduler, manner.threads, watch, manner.compiled))
             where, machine = [cluster.place()] * min(len(pending), manner.jobs or CALLS_AT_A_TIME), cluster.machine()
         keys = first_tasks(pending, store, machine) if manner.share and machine else {}
         crew = _Crew(Board(pending, store, keys), store, manner, where, watch, cluster, keys)
@@ -127,7 +128,7 @@ class _Crew:
             if ended.code == processes.CANNOT_WRITE:
                 raise RunFailed(ended.reason)
             if ended.code == processes.OUT_OF_MEMORY and self._manner.retry:
-                size = max(1, spec.options["batch"] // SMALLER)
+                size = max(1, spec.options["batch"] // self._manner.gpus_per_run // SMALLER)
                 self._watch.say(f"{name(spec)}: out of memory, tried again with {size} images at a time")
                 ended = self._in_place(spec, place, [*options, "--micro-batch", str(size)])
         except (InputError, RunFailed, OSError) as error:  # nothing can be written, or the cluster is gone: more runs would lose what they learn

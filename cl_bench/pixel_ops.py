@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from cl_bench.draws import Draws
 
-CACHE_BYTES = 4 << 20
+CACHE_BYTES, GPU_BYTES = 4 << 20, 1 << 30
 TINY = 1e-3  # a sum that should be a whole number may be this far below it
 AFFINE = {
     "ShearX": lambda m, h, w: (1, m, 0, 0, 1, 0),
@@ -58,8 +58,9 @@ def _matrices(operations: np.ndarray, magnitudes: np.ndarray, sizes: np.ndarray)
 
 
 def _parts(rows: np.ndarray, images: Tensor, pixels: int = 0) -> list[np.ndarray]:
-    """The rows in parts whose float32 images stay in a processor's cache; on a GPU all together."""
-    fitting = CACHE_BYTES // (12 * max(pixels, images.shape[-2] * images.shape[-1])) if images.device.type == "cpu" else len(rows)
+    """The rows in parts whose float32 images stay in a processor's cache, or take a small part of a GPU's memory."""
+    most = CACHE_BYTES if images.device.type == "cpu" else GPU_BYTES
+    fitting = most // (12 * max(pixels, images.shape[-2] * images.shape[-1]))
     return [rows[start : start + max(1, fitting)] for start in range(0, len(rows), max(1, fitting))]
 
 
@@ -90,10 +91,18 @@ def affine(images: Tensor, frame: Frame, matrices: Tensor) -> Tensor:
     x, y = a * x + b * y + c, d * x + e * y + f  # (B, H, W)
     height, width = frame.height[:, 0], frame.width[:, 0]
     shown = (x >= 0) & (x < width) & (y >= 0) & (y < height)
-    x, y = torch.minimum(x.clamp(min=0.5), width - 0.5), torch.minimum(y.clamp(min=0.5), height - 0.5)  # beyond the outer centres the edge repeats
-    grid = torch.stack([2 * x / images.shape[-1] - 1, 2 * y / images.shape[-2] - 1], dim=-1).float()
-    found = F.grid_sample(images, grid, mode="bilinear", padding_mode="border", align_corners=False)
-    return (found + TINY).floor() * shown[:, None]
+    x, y = torch.minimum((x - 0.5).clamp(min=0), width - 1), torch.minimum((y - 0.5).clamp(min=0), height - 1)  # beyond the centres the edge repeats
+    left, top = x.floor(), y.floor()
+    right, bottom = torch.minimum(left + 1, width - 1), torch.minimum(top + 1, height - 1)
+    across, down = (x - left).float()[:, None], (y - top).float()[:, None]
+
+    def pixels(row: Tensor, column: Tensor) -> Tensor:
+        places = (row * images.shape[-1] + column).long().flatten(1)[:, None]
+        return images.flatten(2).gather(2, places.expand(-1, 3, -1)).view_as(images)
+
+    above = torch.lerp(pixels(top, left), pixels(top, right), across)
+    below = torch.lerp(pixels(bottom, left), pixels(bottom, right), across)
+    return (torch.lerp(above, below, down) + TINY).floor() * shown[:, None]
 
 
 def _rotation(angle: np.ndarray, cy: np.ndarray, cx: np.ndarray) -> tuple:
@@ -190,7 +199,8 @@ def resized_crops(images: Tensor, boxes: np.ndarray, mirrored: np.ndarray, size:
 
 
 def _whole(pixels: Tensor) -> Tensor:
-    return pixels.add_(0.5).floor_().clamp_(0, 255)
+    """Halves go up, and so does what rounding has left of one: the frame's size must not decide."""
+    return pixels.add_(0.5 + TINY).floor_().clamp_(0, 255)
 
 
 def _weights(start: Tensor, length: Tensor, extent: int, size: int, interpolation: str) -> Tensor:

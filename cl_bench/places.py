@@ -46,7 +46,7 @@ def places(found: list[str], runs: int, jobs: int | None = None, per_gpu: int = 
         found = _groups(found, per_gpu, gpus_per_run)
     here = sorted(_allowed())
     count = jobs or max(1, min(runs, len(here) if found == ["cpu"] else len(found) * per_gpu))
-    threads = threads or max(1, len(here) // count)
+    threads = threads or max(1, len(here) // count // gpus_per_run)
     pinned = found == ["cpu"] and count * threads <= len(here)
     return [
         Place(found[index % len(found)], threads, frozenset(here[index * threads : (index + 1) * threads]) if pinned else None)

@@ -160,7 +160,8 @@ def _sort_settings(request: Request, kinds: list[type[Method]]) -> tuple[dict, d
     precision = settings.get("precision", "fp32")
     if precision not in ("fp32", "bf16"):
         raise InputError(f"precision={precision!r}: expected fp32 or bf16")
-    return _transform_of(settings), {key: value for key, value in settings.items() if key in options}, precision
+    augmenter = {"augmenter": request.augment} if request.augment else {}
+    return {**augmenter, **_transform_of(settings)}, {key: value for key, value in settings.items() if key in options}, precision
 
 
 def _known(settings: dict, kind: type[Method]) -> dict:

@@ -54,7 +54,7 @@ class RunSpec(Strict):
         """The JSON values that are hashed: a change in any of them is another run."""
         values = self.model_dump(mode="json", exclude={"dataset_argument", "label", "display", "smoke", "keeps", "as_published", "command", "losses"})
         values["backbone"].pop("weights")
-        if values["transform"]["augmenter"] == "batched":  # came later: what was recorded before keeps its id
+        if values["transform"]["augmenter"] == "batched" or values["transform"]["augment"] == "none":  # older records, without it, keep their ids
             values["transform"].pop("augmenter")
         return values
 

@@ -4,7 +4,7 @@ import itertools
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 from pydantic import Field
@@ -36,6 +36,7 @@ class Request(Strict):
     preset: str | None = None
     as_published: bool = False
     losses: bool = False
+    augment: Literal["batched", "torchvision"] | None = None
     set: dict[str, Any] = {}
     grid: dict[str, list] = {}  # values to try, for every method that has the option
     yes: bool = False

@@ -16,7 +16,7 @@ from cl_bench.config import canonical_json
 from cl_bench.errors import CannotWrite, InputError, OutOfMemory, RunFailed, Stopped
 from cl_bench.first_task import FirstTask
 from cl_bench.method import Method
-from cl_bench.nn.kernel import compile_all
+from cl_bench.nn.kernel import compile_all, plain_all
 from cl_bench.preprocess import Preprocess
 from cl_bench.record import CORE_VERSION, RunRecord, RunSpec, TaskRecord
 from cl_bench.run_files import Say
@@ -60,8 +60,10 @@ def run(spec: RunSpec, store: Store, terms: Terms, say: Say, progress: Callable[
             return record
         threads = record.threads if record else terms.threads  # the same sums in the same order as before the interruption
         torch.set_num_threads(threads)
-        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False  # TF32 would make small singular values noise
-        here = environment.describe(device, threads) | ({"devices": 1 + len(terms.helpers)} if terms.helpers else {})
+        compiled = environment.compiles(terms.compiled, device)
+        prepare_kernels(compiled, say)
+        marks = {"devices": 1 + len(terms.helpers)} if terms.helpers else {}
+        here = environment.describe(device, threads, compiled) | marks
         environments = (*(record.environments if record else ()), here)
         source = open_source(spec)
         stream = build_stream(spec, source, torch.device(device))
@@ -77,14 +79,11 @@ def run(spec: RunSpec, store: Store, terms: Terms, say: Say, progress: Callable[
             method = build_method(spec, source, torch.device(device), stream.num_tasks)
             if terms.helpers and method.couples_batch:
                 raise InputError(f"{spec.label} looks at a whole batch at once, which several devices cannot share; leave out --gpus-per-run")
-            if len(terms.helpers) >= spec.options.get("batch", 1):
+            if terms.helpers and len(terms.helpers) >= spec.options.get("batch", 1 + len(terms.helpers)):
                 shared = f"a batch of {spec.options['batch']} images cannot be shared by {1 + len(terms.helpers)} devices"
                 raise InputError(f"{shared}; give a larger batch or fewer devices")
-            if spec.precision == "bf16" and device == "cpu" and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+            if spec.precision == "bf16" and device == "cpu" and not environment.has_bf16():
                 say("warning: this processor has no bf16 arithmetic, and emulates it; precision=fp32 would be faster")
-            compiled = terms.compiled is True or (terms.compiled is None and device.startswith("cuda"))
-            if compiled:
-                compile_all(say)
             with together((device, *terms.helpers), threads, follow, spec, compiled) as world:
                 return _learn_remaining(record, store, method, stream, terms, say, _within(terms.seconds, progress), world)
         except Stopped:
@@ -178,11 +177,18 @@ def build_method(spec: RunSpec, source: Source, device: torch.device, num_tasks:
     return kind(kind.Config.model_validate(spec.options), backbone.to(device), StreamInfo(spec.init_seed, num_tasks, source.TEMPLATES))
 
 
+def prepare_kernels(compiled: bool, say: Say) -> None:
+    """Compile the frozen blocks or not, and compute in full precision: TF32 would make small singular values noise."""
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    if compiled:
+        compile_all(say)
+    else:
+        plain_all()
+
+
 def follow(world: World, device: str, spec: RunSpec, compiled: bool) -> None:
     """Learn with the first process of a world whatever it learns; it alone evaluates and saves."""
-    if compiled:
-        compile_all(lambda line: None)
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    prepare_kernels(compiled, lambda line: None)
     source = open_source(spec)
     stream = build_stream(spec, source, torch.device(device))
     method = build_method(spec, source, torch.device(device), stream.num_tasks)
@@ -213,11 +219,14 @@ def _learn_remaining(
         world.told(({name: value.cpu() for name, value in method.state().items()}, first, terms.micro_batch))
     for index in range(first, stream.num_tasks):
         paused = terms.pause_after is not None and index > first and time.monotonic() - began >= terms.pause_after
+        task = stream.task(index)
+        if len(task) < world.size:
+            raise InputError(f"task {index + 1} has {len(task)} images, which {world.size} devices cannot share; give fewer --gpus-per-run")
         if not world.told(not (terms.stop() or paused)):
             raise Stopped(f"stopped after task {index} of {stream.num_tasks}")
         torch.manual_seed(seeds.derived_seed(spec.init_seed, "task", index))
-        task = stream.task(index)
-        shared = FirstTask.of(spec, store, terms.device, record.threads) if shares and index == 0 else None
+        compiled = environment.compiles(terms.compiled, terms.device)
+        shared = FirstTask.of(spec, store, environment.machine(terms.device, record.threads, compiled)) if shares and index == 0 else None
         trainer = Trainer(spec.data_seed, device, spec.precision, progress, terms.micro_batch, accuracy, shared, world)
         start = time.perf_counter()
         method.learn(task, trainer)

@@ -94,7 +94,7 @@ class Trainer:
         following = self._input(task, self.world.share(batches[0]), first, count)
         for chosen, after in zip(batches, [*batches[1:], None], strict=True):
             current = following
-            # other processes augment the next batch during this step
+            # with Pillow, other processes augment the next batch during this step
             following = None if after is None else self._input(task, self.world.share(after), first, count)
             images, labels = current()
             optimizer.zero_grad(set_to_none=True)

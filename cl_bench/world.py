@@ -1,13 +1,17 @@
 """Several processes that learn one run together, each on a device of its own: they share the batches and add up gradients and statistics.
 
 Prompts and heads are tiny, so one sum of a flat tensor per step is all that passes between them. Every process holds the same parameters,
-optimiser and projections; the first one evaluates and saves.
+optimiser and projections; the first one evaluates and saves. Statistics that a method does not share are computed by all of them alike.
 """
 
+import os
+import signal
 import tempfile
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from multiprocessing import connection, parent_process
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +22,7 @@ from torch import distributed as dist
 from cl_bench.errors import RunFailed
 
 PATIENCE = timedelta(hours=1)  # for a process that evaluates
+NO_MEMORY = 3  # exit code of a helper
 
 
 class World:
@@ -59,32 +64,52 @@ ALONE = World()
 def together(devices: tuple[str, ...], threads: int, follow: Callable, *arguments) -> Iterator[World]:
     """The world of this process on the first device and one more on each of the others, which call `follow(world, device, *arguments)`.
 
-    Raises RunFailed when one of them ends before this one.
+    Raises RunFailed when one of them ends before this one, and MemoryError when it ran out of memory.
     """
     if len(devices) == 1:
         yield ALONE
         return
     with tempfile.TemporaryDirectory() as folder:
         meeting = f"file://{Path(folder) / 'meeting'}"
-        context = multiprocessing.get_context("spawn")
-        others = [
-            context.Process(target=_join, args=(rank, devices, threads, meeting, follow, arguments), daemon=True) for rank in range(1, len(devices))
-        ]
-        for process in others:
-            process.start()
+        context, others, ready = multiprocessing.get_context("spawn"), [], []
+        for rank in range(1, len(devices)):
+            here, there = context.Pipe(duplex=False)
+            others.append(context.Process(target=_join, args=(there, rank, devices, threads, meeting, follow, arguments), daemon=True))
+            others[-1].start()
+            there.close()
+            ready.append(here)
         try:
+            for process, here in zip(others, ready, strict=True):
+                connection.wait([here, process.sentinel])
+                _require_alive(process, here)
             _meet(0, devices, meeting)
             yield World(0, len(devices))
         except RuntimeError as error:
-            ended = [process.exitcode for process in others if not process.is_alive()]
-            if any(ended):
-                raise RunFailed(f"a process of this run ended with code {next(filter(None, ended))}; what it said stands above ({error})") from error
+            if isinstance(error, torch.OutOfMemoryError):
+                raise
+            for process in others:
+                process.join(timeout=2)
+            ended = [process.exitcode for process in others if process.exitcode]
+            if NO_MEMORY in ended:
+                raise MemoryError(f"a process of this run ran out of memory ({error})") from error
+            if ended:
+                raise RunFailed(f"a process of this run ended with code {ended[0]}; what it said stands above ({error})") from error
             raise
         finally:
-            dist.destroy_process_group()
+            if dist.is_initialized():
+                dist.destroy_process_group()
             for process in others:
-                process.join(timeout=5)
-                process.terminate()
+                process.join(timeout=2)
+                process.kill()
+
+
+def _require_alive(process, here) -> None:
+    """Raise RunFailed unless the helper has said that it is ready."""
+    try:
+        here.recv()
+    except EOFError:
+        process.join()
+        raise RunFailed(f"a process of this run ended with code {process.exitcode} before it began; what it said stands above") from None
 
 
 def _meet(rank: int, devices: tuple[str, ...], meeting: str) -> None:
@@ -94,8 +119,21 @@ def _meet(rank: int, devices: tuple[str, ...], meeting: str) -> None:
     dist.init_process_group(backend, init_method=meeting, rank=rank, world_size=len(devices), timeout=PATIENCE)
 
 
-def _join(rank: int, devices: tuple[str, ...], threads: int, meeting: str, follow: Callable, arguments: tuple) -> None:
+def _join(there, rank: int, devices: tuple[str, ...], threads: int, meeting: str, follow: Callable, arguments: tuple) -> None:
+    """A helper: it ends with the first process, which alone listens to signals."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
+    there.send("ready")
     _meet(rank, devices, meeting)
-    follow(World(rank, len(devices)), devices[rank], *arguments)
+    try:
+        follow(World(rank, len(devices)), devices[rank], *arguments)
+    except (MemoryError, torch.OutOfMemoryError):
+        os._exit(NO_MEMORY)
     dist.destroy_process_group()
+
+
+def _end_with_parent() -> None:
+    parent_process().join()
+    os._exit(1)

@@ -77,6 +77,17 @@ def test_operations_of_a_batch_are_those_of_each_image_alone():
         assert torch.equal(pixel_ops.augmented(images[[row]], sizes[[row]], own, 48, "bicubic")[0], whole[row])
 
 
+@pytest.mark.parametrize("name", ["autoaugment-imagenet", "autoaugment-cifar10"])
+def test_what_lies_around_a_smaller_image_does_not_touch_it(name):
+    images = pictures(48, 64, 85)
+    sizes, frames = np.full((48, 2), (64, 85)), np.zeros((48, 130, 97, 3), np.uint8)
+    frames[:, :64, :85] = images
+    drawn = draw(Transform(augment=name), sizes, (5,), np.arange(48))
+    for interpolation in ("bicubic", "bilinear"):
+        found = [pixel_ops.augmented(tensor(pixels), sizes, drawn, 56, interpolation) for pixels in (images, frames)]
+        assert torch.equal(*found)
+
+
 @pytest.mark.parametrize("interpolation", ["bicubic", "bilinear"])
 @pytest.mark.parametrize(("height", "width", "size"), [(32, 32, 56), (60, 41, 24), (37, 80, 48)])
 def test_a_resized_crop_is_pillows(height, width, size, interpolation):

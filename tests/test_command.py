@@ -23,7 +23,7 @@ def request_of(words):
     [
         {"methods": "nsp2[eta=0.9|0.97],joint", "seeds": "2024,2031", "splits": "2,4", "set": {"passes": 3, "eta": 0.95, "input_norm": "half"}},
         {"methods": "l2p[as_published],seq", "as_published": True, "order": "natural", "init_seed": 3, "data_seed": 4, "set": {"precision": "bf16"}},
-        {"methods": "seq", "validation": 0.5, "preset": "none", "limit": 8, "losses": True, "set": {"augment": "crop"}},
+        {"methods": "seq", "validation": 0.5, "preset": "none", "limit": 8, "losses": True, "augment": "torchvision", "set": {"augment": "crop"}},
     ],
 )
 def test_the_command_in_a_specification_makes_that_run_and_no_other(toy_request, asked):
@@ -35,5 +35,6 @@ def test_the_command_in_a_specification_makes_that_run_and_no_other(toy_request,
         assert again.run_id() == spec.run_id() and again.losses == spec.losses and again.command == spec.command
 
 
-def test_augment_is_short_for_its_setting():
-    assert request_of(["--methods", "seq", "--augment", "torchvision", "--set", "passes=3"]).set == {"passes": 3, "augmenter": "torchvision"}
+def test_augment_says_who_augments():
+    request = request_of(["--methods", "seq", "--augment", "torchvision", "--set", "passes=3"])
+    assert request.set == {"passes": 3} and request.augment == "torchvision"

@@ -6,7 +6,7 @@ import torch
 import toys
 from torch._dynamo.utils import counters
 
-from cl_bench import runner
+from cl_bench import environment, runner
 from cl_bench.nn import kernel
 from cl_bench.nn.prompts import DeepPrompts
 from cl_bench.plan import make_plan
@@ -60,7 +60,7 @@ def test_what_cannot_be_compiled_runs_plainly_and_says_so_once():
 
 
 def test_a_processor_without_bf16_is_told_of(toy_request, tmp_path, monkeypatch):
-    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)
+    monkeypatch.setattr(environment, "has_bf16", lambda: False)
     said = []
     for number, precision in enumerate(("fp32", "bf16")):
         settings = {**runs.QUICK, "passes": 1, "precision": precision}

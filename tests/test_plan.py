@@ -102,7 +102,7 @@ def test_settings_go_to_the_methods_that_have_them_and_to_the_run(base):
 
 
 def test_who_augments_is_a_setting_of_the_run_and_part_of_its_identity_where_it_is_not_the_default(base):
-    batched, torchvision = (plan(base, methods="seq", set={"augment": "crop", "augmenter": name}).specs[0] for name in ("batched", "torchvision"))
+    batched, torchvision = (plan(base, methods="seq", set={"augment": "crop"}, augment=name).specs[0] for name in ("batched", "torchvision"))
     assert batched.run_id() == plan(base, methods="seq", set={"augment": "crop"}).specs[0].run_id() != torchvision.run_id()
     assert "augmenter" not in batched.identity()["transform"] and torchvision.identity()["transform"]["augmenter"] == "torchvision"
 

@@ -39,7 +39,8 @@ class Kernel:
 
 def compile_all(say: Callable[[str], None], **settings) -> None:
     """Compile every kernel at its first call: one graph serves all blocks, and all batch sizes from the second one on."""
-    torch._dynamo.config.recompile_limit = GRAPHS
+    limit = "recompile_limit" if hasattr(torch._dynamo.config, "recompile_limit") else "cache_size_limit"  # its name before torch 2.6
+    setattr(torch._dynamo.config, limit, GRAPHS)
     for kernel in Kernel.known:
         kernel.compile(say, **settings)
 

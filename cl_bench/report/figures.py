@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.figure import Figure
 
-from cl_bench import metrics
+from cl_bench import environment, metrics
 from cl_bench.report.select import Conventions, Panel, Row
 
 # Okabe and Ito's palette, distinguishable with any colour vision; markers repeat out of step with it.
@@ -154,7 +154,7 @@ def cost(panels: Sequence[Panel], conventions: Conventions) -> Drawn | None:
                 continue
             seconds = metrics.mean_and_spread([sum(task.learn_seconds for task in record.tasks) for record in row.ran])
             found = percent(row.values("accuracy", conventions))
-            own = {str(place_.get("gpu", place_.get("processor"))) for record in row.ran for place_ in record.environments}
+            own = {environment.computer(place_) for record in row.ran for place_ in record.environments}
             machines |= own
             colour, marker = COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)]
             axis.errorbar(seconds[0], found[0], found[1], seconds[1], color=colour, marker=marker, markersize=4, linewidth=0.8, label=name)

@@ -26,7 +26,7 @@ NEEDS = {
 
 def prepare() -> None:
     """Let a process import what drawing needs, while this one reads the records."""
-    _pool().submit(_draw)
+    _submit()
 
 
 def panels(layout: FigureLayout, found: Found) -> list[Panel]:
@@ -73,8 +73,16 @@ def of_benchmark(benchmark: Benchmark, conventions: Conventions, folder: Path) -
 
 
 def _begin(*arguments) -> Callable[[], list[Path]]:
-    begun = _pool().submit(_draw, *arguments)
+    begun = _submit(*arguments)
     return lambda: _result(begun)
+
+
+def _submit(*arguments) -> Future:
+    try:
+        return _pool().submit(_draw, *arguments)
+    except BrokenProcessPool:  # its process was ended from outside since; a new pool starts a new one
+        _pool.cache_clear()
+        return _pool().submit(_draw, *arguments)
 
 
 def _draw(*arguments) -> list[Path]:
@@ -87,7 +95,10 @@ def _result(begun: Future) -> list[Path]:
     try:
         return begun.result()
     except BrokenProcessPool as error:
-        raise RunFailed("the process that draws the figures was ended from outside; is there enough memory?") from error
+        _pool.cache_clear()
+        raise RunFailed(
+            "the process that draws the figures ended early: too little memory, or a script without `if __name__ == '__main__':`"
+        ) from error
 
 
 @cache
