@@ -26,6 +26,19 @@ def test_accuracy_after_each_task_is_mean_and_spread_over_seeds():
     assert drawn.numbers[3][3:] == (pytest.approx(65), pytest.approx(50**0.5), 2)  # 60 and 70
 
 
+@pytest.mark.parametrize("kind", [figures.accuracy, figures.losses, figures.cost])
+def test_a_row_has_one_colour_in_all_panels_also_where_others_are_missing(kind):
+    followed = [record(name, SEQ, losses=[[0.1], [0.2, 0.3], [0.4, 0.5]]) for name in ("vpt-seq", "vpt-pgp", "vpt-nsp2")]
+    drawn = kind([panel(followed), panel([followed[0], followed[2]])], Conventions())
+    colours = {}
+    for axis in drawn.figure.axes:
+        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
+            line = handle if hasattr(handle, "get_color") else handle.lines[0]
+            colours.setdefault(label, set()).add(line.get_color())
+    assert len(colours) >= 3 and all(len(own) == 1 for own in colours.values())
+    assert len({next(iter(own)) for own in colours.values()}) == 3
+
+
 def test_losses_are_drawn_only_from_runs_that_followed_them():
     followed = record("vpt-seq", SEQ, losses=[[0.1], [0.2, 0.3], [0.4, 0.5]])
     drawn = figures.losses([panel([followed, record("vpt-nsp2", SEQ)])], Conventions())

@@ -74,6 +74,11 @@ def line(axes, place: int, xs: Sequence[float], values: Sequence[tuple[float, fl
         axes.fill_between(xs, low, high, color=colour, alpha=0.15, linewidth=0)
 
 
+def places_of(panels: Sequence[Panel]) -> dict[str, int]:
+    """A number for every name, whose colour and marker are the same in all panels, whichever rows one of them lacks."""
+    return {name: place for place, name in enumerate(dict.fromkeys(name for panel in panels for name, _ in panel.rows))}
+
+
 def _over_tasks(axis, title: str) -> None:
     axis.set_title(plain(title))
     axis.set_xlabel("tasks learned")
@@ -97,9 +102,11 @@ def accuracy(panels: Sequence[Panel], conventions: Conventions) -> Drawn | None:
     if not panels:
         return None
     figure, axes = panel_axes(len(panels), 2.4)
+    places = places_of(panels)
     numbers: list[tuple] = [("panel", "row", "task", "accuracy_mean", "accuracy_std", "n")]
     for axis, panel in zip(axes, panels, strict=True):
-        for place, (name, row) in enumerate(panel.rows):
+        for name, row in panel.rows:
+            place = places[name]
             if not row.finished:
                 continue
             curves = row.curves(conventions)
@@ -125,10 +132,11 @@ def losses(panels: Sequence[Panel], conventions: Conventions) -> Drawn | None:
     if not panels:
         return None
     figure, axes = panel_axes(len(panels), 2.4)
+    places = places_of(panels)
     numbers: list[tuple] = [("panel", "row", "task", "after_task", "loss_mean", "loss_std", "n")]
     for axis, panel in zip(axes, panels, strict=True):
-        for place, (name, row) in enumerate(panel.rows):
-            found = followed(row)
+        for name, row in panel.rows:
+            place, found = places[name], followed(row)
             for task in (0, 1) if found else ():
                 curves = [[step.kept_losses[task] for step in record.tasks[task:]] for record in found]
                 values = [metrics.mean_and_spread(at) for at in zip(*curves, strict=True)]
@@ -146,10 +154,12 @@ def cost(panels: Sequence[Panel], conventions: Conventions) -> Drawn | None:
     if not panels:
         return None
     figure, axes = panel_axes(len(panels), 2.4)
+    places = places_of(panels)
     numbers: list[tuple] = [("panel", "row", "learn_seconds_mean", "learn_seconds_std", "accuracy_mean", "accuracy_std", "n", "machines")]
     for axis, panel in zip(axes, panels, strict=True):
         machines = set()
-        for place, (name, row) in enumerate(panel.rows):
+        for name, row in panel.rows:
+            place = places[name]
             if not row.ran:
                 continue
             seconds = metrics.mean_and_spread([sum(task.learn_seconds for task in record.tasks) for record in row.ran])
