@@ -107,8 +107,12 @@ def attention_with(attn: nn.Module, tokens: Tensor, extra: tuple[Tensor, Tensor]
     q, k, v = queries_keys_values(attn, tokens, read)
     if extra is not None:
         k, v = (with_extra(own, more) for own, more in zip((k, v), extra, strict=True))
-    mixed = attention_map(attn, q, k) @ v if explicit(q) else F.scaled_dot_product_attention(q, k, v, scale=attn.scale)
-    return merge_heads(attn, mixed, tokens[:, :read])
+    return merge_heads(attn, mixed_values(attn, q, k, v), tokens[:, :read])
+
+
+def mixed_values(attn: nn.Module, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """softmax(q k' * scale) v, (B, H, N, d)."""
+    return attention_map(attn, q, k) @ v if explicit(q) else F.scaled_dot_product_attention(q, k, v, scale=attn.scale)
 
 
 def with_extra(own: Tensor, more: Tensor) -> Tensor:

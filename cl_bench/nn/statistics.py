@@ -12,7 +12,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cl_bench.nn.prompts import ExtraKeys, attention_map, attention_with, explicit, merge_heads, queries, queries_keys_values, with_extra
+from cl_bench.nn.prompts import (
+    ExtraKeys,
+    attention_map,
+    attention_with,
+    explicit,
+    merge_heads,
+    mixed_values,
+    queries,
+    queries_keys_values,
+    with_extra,
+)
 
 Attend = Callable[[int, nn.Module, Tensor, int | None], Tensor]
 
@@ -35,17 +45,20 @@ class AttentionMoments:
         attn, tokens = block.attn, block.norm1(x)
         if index >= len(self.weights):
             return attention_with(attn, tokens, read=read)
-        q, k, v = queries_keys_values(attn, tokens)  # (B, H, N, d)
+        wanted, k, v = queries_keys_values(attn, tokens, read)  # (B, H, read or N, d), (B, H, N, d)
         k, v = (with_extra(own, more) for own, more in zip((k, v), prompts.keys_values(index, block), strict=True))
         rows = prompts.rows.to(v.dtype)  # (M, R) or (B, M, R)
+        q = wanted if read is None else queries(attn, tokens)  # (B, H, N, d)
         mixed, s_p = self._mixed(attn, q, k, v, rows if rows.dim() == 2 else rows[:, None])
+        if read is not None:
+            mixed = mixed_values(attn, wanted, k, v)  # to the last bit what is computed where nobody observes
         s_p = s_p.flatten(0, 2)  # (B * H * N, R)
         q_h = q.transpose(0, 1).flatten(1, 2)  # (H, B * N, d)
         self.queries[index] += q_h.transpose(1, 2) @ q_h
         self.weights[index] += s_p.T @ s_p
         if index == 0:
             self.rows += len(s_p)
-        return merge_heads(attn, mixed[:, :, :read], tokens[:, :read])
+        return merge_heads(attn, mixed, tokens[:, :read])
 
     @staticmethod
     def _mixed(attn: nn.Module, q: Tensor, k: Tensor, v: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
