@@ -113,8 +113,11 @@ class Trainer:
 
     def _backward(self, loss: Callable[[Tensor, Tensor], Tensor], images: Tensor, labels: Tensor, batch: int) -> Tensor:
         """The loss of a batch, or of this process's share of its `batch` images; its gradient is added to the parameters'."""
-        size = self.micro_batch or len(images)
-        parts = zip(images.split(size), labels.split(size), strict=True) if len(images) else []
+        parts = [(images, labels)]  # not cut: a part would be another tensor, without the mark of known images
+        if self.micro_batch is not None:
+            parts = zip(images.split(self.micro_batch), labels.split(self.micro_batch), strict=True)
+        elif not len(images):
+            parts = []
         total = torch.zeros((), device=self.device)
         for some_images, some_labels in parts:
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
