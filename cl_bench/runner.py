@@ -44,6 +44,11 @@ class Terms:
     stop: Callable[[], bool] = lambda: False  # asked before every task
     wait: bool = True  # for another process that works on the same run
 
+    @property
+    def compiles(self) -> bool:
+        """Whether the frozen blocks are compiled."""
+        return environment.compiles(self.compiled, self.device)
+
 
 def run(spec: RunSpec, store: Store, terms: Terms, say: Say, progress: Callable[[Progress], None]) -> RunRecord:
     """Learn and evaluate every task not yet in the record; the record is saved after each.
@@ -60,10 +65,9 @@ def run(spec: RunSpec, store: Store, terms: Terms, say: Say, progress: Callable[
             return record
         threads = record.threads if record else terms.threads  # the same sums in the same order as before the interruption
         torch.set_num_threads(threads)
-        compiled = environment.compiles(terms.compiled, device)
-        prepare_kernels(compiled, say)
+        prepare_kernels(terms.compiles, say)
         marks = {"devices": 1 + len(terms.helpers)} if terms.helpers else {}
-        here = environment.describe(device, threads, compiled) | marks
+        here = environment.describe(device, threads, terms.compiles) | marks
         environments = (*(record.environments if record else ()), here)
         source = open_source(spec)
         stream = build_stream(spec, source, torch.device(device))
@@ -84,7 +88,7 @@ def run(spec: RunSpec, store: Store, terms: Terms, say: Say, progress: Callable[
                 raise InputError(f"{shared}; give a larger batch or fewer devices")
             if spec.precision == "bf16" and device == "cpu" and not environment.has_bf16():
                 say("warning: this processor has no bf16 arithmetic, and emulates it; precision=fp32 would be faster")
-            with together((device, *terms.helpers), threads, follow, spec, compiled) as world:
+            with together((device, *terms.helpers), threads, follow, spec, terms.compiles) as world:
                 return _learn_remaining(record, store, method, stream, terms, say, _within(terms.seconds, progress), world)
         except Stopped:
             raise
@@ -225,8 +229,7 @@ def _learn_remaining(
         if not world.told(not (terms.stop() or paused)):
             raise Stopped(f"stopped after task {index} of {stream.num_tasks}")
         torch.manual_seed(seeds.derived_seed(spec.init_seed, "task", index))
-        compiled = environment.compiles(terms.compiled, terms.device)
-        shared = FirstTask.of(spec, store, environment.machine(terms.device, record.threads, compiled)) if shares and index == 0 else None
+        shared = FirstTask.of(spec, store, environment.machine(terms.device, record.threads, terms.compiles)) if shares and index == 0 else None
         trainer = Trainer(spec.data_seed, device, spec.precision, progress, terms.micro_batch, accuracy, shared, world)
         start = time.perf_counter()
         method.learn(task, trainer)
