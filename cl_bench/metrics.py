@@ -6,6 +6,8 @@ t + 1 entries. A method that learns all classes at once has one row with an entr
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
+from operator import truediv
 
 Counts = Sequence[Sequence[int]]
 
@@ -25,6 +27,11 @@ def accuracy_matrix(correct: Counts, test_sizes: Sequence[int]) -> list[list[flo
 
     Raises ValueError for rows of the wrong length (a transposed or square matrix), empty tasks, and counts outside 0..size.
     """
+    return [list(row) for row in _matrix(tuple(map(tuple, correct)), tuple(test_sizes))]
+
+
+@lru_cache(maxsize=16)  # the metrics of a run are asked for one after the other
+def _matrix(correct: tuple[tuple[int, ...], ...], test_sizes: tuple[int, ...]) -> tuple[tuple[float, ...], ...]:
     if not correct:
         raise ValueError("the accuracy matrix is empty: no task has been evaluated")
     joint = len(correct) == 1 and len(correct[0]) == len(test_sizes)
@@ -36,10 +43,10 @@ def accuracy_matrix(correct: Counts, test_sizes: Sequence[int]) -> list[list[flo
     if any(size < 1 for size in test_sizes):
         raise ValueError(f"every task needs at least one test image, got sizes {list(test_sizes)}")
     for row in correct:
-        for j, count in enumerate(row):
-            if not 0 <= count <= test_sizes[j]:
-                raise ValueError(f"{count} right answers out of {test_sizes[j]} test images of task {j + 1}")
-    return [[count / test_sizes[j] for j, count in enumerate(row)] for row in correct]
+        for j, (count, size) in enumerate(zip(row, test_sizes, strict=False), 1):
+            if not 0 <= count <= size:
+                raise ValueError(f"{count} right answers out of {size} test images of task {j}")
+    return tuple(tuple(map(truediv, row, test_sizes)) for row in correct)
 
 
 def accuracy_curve(correct: Counts, test_sizes: Sequence[int], convention: str = "task_mean") -> list[float]:

@@ -11,6 +11,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from pydantic import ValidationError
+from pydantic_core import from_json
 
 from cl_bench.config import canonical_json
 from cl_bench.errors import InputError
@@ -133,7 +134,7 @@ def read_record(path: Path) -> RunRecord:
 def _read(path: Path) -> tuple[RunRecord, str]:
     """A record and its run's id."""
     try:
-        sealed = json.loads(path.read_text())
+        sealed = from_json(path.read_bytes())
         content = canonical_json(sealed["record"])
         record = RunRecord.model_validate_json(content)
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -71,7 +71,7 @@ def test_a_trial_and_a_validation_run_are_marked_in_every_output(capsys, here, b
 @pytest.mark.slow
 def test_a_failed_run_leaves_the_others_and_exits_with_1(capsys, here, base):
     code, out, err = call(capsys, "run", "--methods", "seq,seq[learning_rate=1e30,temperature=1e-30]", *base)
-    assert code == 1
+    assert code == 1, err
     assert "| VPT-Seq |" in out and "failed: the training loss of task 1 became" in out
     assert "log:" in err and err.splitlines()[-1].startswith("error: 1 of 2 runs failed")
     code, out, _ = call(capsys, "ls", "runs")
@@ -86,7 +86,8 @@ def test_a_damaged_record_is_set_aside_with_a_warning_and_its_run_starts_again(c
     code, out, err = call(capsys, "report")
     assert code == 2 and "left out" in err and "truncated" in err
     code, out, err = call(capsys, "run", "--methods", "seq", *base)
-    assert code == 0 and out == expected and "warning: " in err and "the run starts again" in err
+    assert code == 0, err
+    assert out == expected and "warning: " in err and "the run starts again" in err
     assert "task 1/2" in (record.parent / "log.txt").read_text()
 
 
@@ -116,7 +117,8 @@ def test_bad_input_gets_one_line_and_exit_code_2(capsys, here, base, arguments, 
         pytest.skip("there is a GPU")
     pairs = zip(base[::2], base[1::2], strict=True)
     code, out, err = call(capsys, *arguments, *(word for pair in pairs if pair[0] == "--set" or pair[0] not in arguments for word in pair))
-    assert code == 2 and out == "" and err.startswith("error: ") and message in err and len(err.splitlines()) == 1
+    told = [line for line in err.splitlines() if not line.startswith(("measuring ", "decoding "))]  # where a test is the first to use the images
+    assert code == 2 and out == "" and len(told) == 1 and told[0].startswith("error: ") and message in told[0]
     assert not (here / "results" / "runs").exists() or not list((here / "results" / "runs").iterdir())
 
 

@@ -1,6 +1,7 @@
 """Figures: the numbers written beside them, worked out by hand, and files that journals take."""
 
 import csv
+from pathlib import Path
 
 import matplotlib
 import pytest
@@ -118,13 +119,14 @@ def test_every_kind_is_written_as_picture_vector_file_and_numbers(tmp_path):
     assert matplotlib.rcParams["font.size"] == 10  # the style is the figures' own
 
 
-def test_a_figure_without_chosen_rows_shows_the_most_accurate_and_says_so(tmp_path):
+def test_a_figure_without_chosen_rows_shows_the_most_accurate_and_says_so(tmp_path, monkeypatch):
     records = [record(f"vpt-seq[batch={b}]", [[50 + b], [50 + b] * 2, [50 + b] * 3], options={"batch": b}) for b in range(20)]
     [benchmark] = group(records)
-    begun = pictures.of_benchmark(benchmark, Conventions(), tmp_path)
-    assert [path.name for wait in begun for path in wait()] == [
-        f"{name}.{suffix}" for name in ("accuracy", "cost") for suffix in ("png", "pdf", "csv")
-    ]
+    written = [Path(f"{name}.{suffix}") for name in ("accuracy", "cost") for suffix in ("png", "pdf", "csv")]
+    for folder in (tmp_path / "earlier", tmp_path):  # the drawing process keeps the folder it was started in
+        folder.mkdir(exist_ok=True)
+        monkeypatch.chdir(folder)
+        assert [path for wait in pictures.of_benchmark(benchmark, Conventions(), Path(".")) for path in wait()] == written
     with open(tmp_path / "accuracy.csv") as file:
         lines = list(csv.DictReader(file))
     assert len({line["row"] for line in lines}) == 12 and {line["panel"] for line in lines} == {"toy/3: the 12 most accurate of 20"}

@@ -150,10 +150,10 @@ def test_a_full_disk_stops_before_another_run_is_started(base, tmp_path):
 OUT_OF_MEMORY = """
 import cl_bench.trainer as trainer, torch
 original = trainer.Trainer._backward
-def short_of_memory(self, loss, images, labels):
+def short_of_memory(self, loss, images, labels, batch):
     if self.micro_batch is None and len(images) > 4:
         raise torch.OutOfMemoryError("CUDA out of memory")
-    return original(self, loss, images, labels)
+    return original(self, loss, images, labels, batch)
 trainer.Trainer._backward = short_of_memory
 """
 

@@ -15,13 +15,15 @@ from cl_bench.report.found import Found
 from cl_bench.report.layout import FigureLayout
 from cl_bench.report.select import Benchmark, Conventions, Panel, sweep_rows
 
-PROCESSES = 4  # at most
+PROCESSES = 4  # at most, and not more than there are processors
+QUEUE = 3  # figures that wait for a process before another is started: starting one takes as long as drawing two
 MOST_ROWS, MOST_SWEEPS = 12, 3  # in a figure that nobody chose the rows of
 NEEDS = {
     "losses": "no run has followed its losses from its first task on (`cl-bench run --losses`, before it is finished)",
     "tradeoff": "fewer than two values of the option were run",
     "pretraining": "no backbone has both rows",
 }
+_BEGUN: list[Future] = []  # and not finished
 
 
 def prepare() -> None:
@@ -72,17 +74,21 @@ def of_benchmark(benchmark: Benchmark, conventions: Conventions, folder: Path) -
     return [_begin(kind, "eta", [panel], conventions, folder / kind) for kind, panel in parts.items() if panel.rows]
 
 
-def _begin(*arguments) -> Callable[[], list[Path]]:
-    begun = _submit(*arguments)
-    return lambda: _result(begun)
+def _begin(kind: str, option: str, shown: Sequence[Panel], conventions: Conventions, path: Path) -> Callable[[], list[Path]]:
+    begun = _submit(kind, option, shown, conventions, path.absolute())  # the process may have been started in another folder
+    return lambda: [path.with_name(drawn.name) for drawn in _result(begun)]
 
 
 def _submit(*arguments) -> Future:
+    _BEGUN[:] = [begun for begun in _BEGUN if not begun.done()]
+    place = min(len(_BEGUN) // QUEUE, PROCESSES - 1, (os.cpu_count() or 1) - 1)
     try:
-        return _pool().submit(_draw, *arguments)
-    except BrokenProcessPool:  # its process was ended from outside since; a new pool starts a new one
-        _pool.cache_clear()
-        return _pool().submit(_draw, *arguments)
+        begun = _process(place).submit(_draw, *arguments)
+    except BrokenProcessPool:  # it was ended from outside since
+        _process.cache_clear()
+        begun = _process(place).submit(_draw, *arguments)
+    _BEGUN.append(begun)
+    return begun
 
 
 def _draw(*arguments) -> list[Path]:
@@ -95,14 +101,13 @@ def _result(begun: Future) -> list[Path]:
     try:
         return begun.result()
     except BrokenProcessPool as error:
-        _pool.cache_clear()
+        _process.cache_clear()
         raise RunFailed(
             "the process that draws the figures ended early: too little memory, or a script without `if __name__ == '__main__':`"
         ) from error
 
 
 @cache
-def _pool() -> ProcessPoolExecutor:
-    """Kept for the next report of this process; Ctrl-C is for the process that waits."""
-    count = max(1, min(PROCESSES, (os.cpu_count() or 2) - 1))
-    return ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN))
+def _process(place: int) -> ProcessPoolExecutor:
+    """One that draws, kept for the next report of this process; Ctrl-C is for the process that waits."""
+    return ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN))
