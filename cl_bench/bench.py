@@ -25,7 +25,6 @@ from cl_bench.forecast import size
 from cl_bench.method import GradientMethod
 from cl_bench.nn.projection import ProjectedAdam
 from cl_bench.plan import make_plan
-from cl_bench.preprocess import framed
 from cl_bench.record import RunSpec
 from cl_bench.request import Request
 from cl_bench.stream import Stream, Task
@@ -239,7 +238,7 @@ class _Bench:
 
         for number in range(rounds):
             with part("transfer"):
-                torch.from_numpy(framed(self.task.pixels(order))).to(self.device)
+                self.task.moved(order)
             with part("transform"):
                 images, labels = self.task.augmented(order, number)
             optimizer.zero_grad(set_to_none=True)

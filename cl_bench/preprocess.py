@@ -10,6 +10,10 @@ from torch.nn import functional as F
 from cl_bench import pixel_ops
 from cl_bench.config import BackboneSpec, Transform
 from cl_bench.draws import POLICIES, draw
+from cl_bench.resident import Frames, gathered, packed
+
+Images = np.ndarray | list[np.ndarray] | Frames
+"""uint8 images: (B, H, W, 3), or (h, w, 3) each, or on the device."""
 
 
 def evaluation_size(stored: tuple[int, int], size: int, rule: str) -> tuple[int, int]:
@@ -39,18 +43,32 @@ class Preprocess:
         mean, std = (torch.tensor(values, device=device).view(1, 3, 1, 1) for values in (backbone.mean, backbone.std))
         self._scale, self._offset = 1.0 / (255.0 * std), -mean / std
 
-    def plain(self, images: np.ndarray, ready: bool = False) -> Tensor:
+    @property
+    def uses_pillow(self) -> bool:
+        """Whether other processes augment the images."""
+        return self.transform.augment != "none" and self.transform.augmenter == "torchvision"
+
+    def plain(self, images: np.ndarray | Frames, ready: bool = False) -> Tensor:
         """Evaluation input (B, 3, S, S) of uint8 images (B, h, w, 3): antialiased resize and central crop as Pillow's, normalised as the
         checkpoint was. `ready` images have the right size already."""
-        pixels = self._moved(images).permute(0, 3, 1, 2).float()
+        pixels = self.moved(images).pixels.permute(0, 3, 1, 2).float()
         if not ready:
             pixels = self._resized(pixels)
         return pixels * self._scale + self._offset
 
-    def _moved(self, images: np.ndarray) -> Tensor:
-        """uint8 images on the device; to a GPU they go while it computes."""
-        pixels = torch.from_numpy(images)
-        return pixels.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else pixels.to(self.device)
+    def moved(self, images: Images) -> Frames:
+        """The images on the device; to a GPU they go while it computes, and it puts them into frames."""
+        if isinstance(images, Frames):
+            return images
+        sizes, gpu = image_sizes(images), self.device.type == "cuda"
+        if gpu and isinstance(images, list):
+            pixels, starts = packed(images)
+            return Frames(gathered(self._copied(pixels), self._copied(starts), sizes), sizes)
+        return Frames(self._copied(framed(images)), sizes)
+
+    def _copied(self, array: np.ndarray) -> Tensor:
+        values = torch.from_numpy(array)
+        return values.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else values.to(self.device)
 
     def _resized(self, pixels: Tensor) -> Tensor:
         height, width = evaluation_size(pixels.shape[-2:], self.size, self.transform.resize)
@@ -60,16 +78,16 @@ class Preprocess:
                 pixels = pixels.add_(0.5).floor_().clamp_(0, 255)  # halves go up
         return pixels[..., central(height, self.size), central(width, self.size)]
 
-    def augmented(self, images: np.ndarray | list[np.ndarray], pass_index: int, indices: np.ndarray, ready: bool = False) -> Tensor:
+    def augmented(self, images: Images, pass_index: int, indices: np.ndarray, ready: bool = False) -> Tensor:
         """Training input (B, 3, S, S): "none" as `plain`, "crop" a random resized crop (aspect 3/4 to 4/3, bilinear), "crop-flip" also
         mirrored every second time, else AutoAugment and then the crop. With the augmenter "torchvision" Pillow does it, see `augment`."""
         return self.augmenting(images, pass_index, indices, ready)()
 
-    def augmenting(self, images: np.ndarray | list[np.ndarray], pass_index: int, indices: np.ndarray, ready: bool = False) -> Callable[[], Tensor]:
+    def augmenting(self, images: Images, pass_index: int, indices: np.ndarray, ready: bool = False) -> Callable[[], Tensor]:
         """Start what other processes do of `augmented`; the function returned does the rest."""
         if self.transform.augment == "none":
             return lambda: self.plain(images, ready)
-        if self.transform.augmenter == "torchvision":
+        if self.uses_pillow:
             from cl_bench.augment import augmenting  # torchvision takes a while to import
 
             key = (self.data_seed, self.transform.augment, pass_index)
@@ -77,15 +95,17 @@ class Preprocess:
             return lambda: self.plain(pixels(), ready=True)
         return lambda: self._batched(images, draw(self.transform, image_sizes(images), (self.data_seed, "augment", pass_index), indices))
 
-    def _batched(self, images: np.ndarray | list[np.ndarray], draws: pixel_ops.Draws) -> Tensor:
-        frames = self._moved(framed(images)).permute(0, 3, 1, 2)
+    def _batched(self, images: Images, draws: pixel_ops.Draws) -> Tensor:
+        frames = self.moved(images)
         interpolation = self.transform.crop_interpolation if self.transform.augment in POLICIES else "bilinear"
-        pixels = pixel_ops.augmented(frames, image_sizes(images), draws, self.size, interpolation)
+        pixels = pixel_ops.augmented(frames.pixels.permute(0, 3, 1, 2), frames.sizes, draws, self.size, interpolation)
         return pixels * self._scale + self._offset
 
 
-def image_sizes(images: np.ndarray | list[np.ndarray]) -> np.ndarray:
+def image_sizes(images: Images) -> np.ndarray:
     """(B, 2), height and width."""
+    if isinstance(images, Frames):
+        return images.sizes
     return np.array([image.shape[:2] for image in images]) if isinstance(images, list) else np.full((len(images), 2), images.shape[1:3])
 
 

@@ -3,7 +3,7 @@
 import hashlib
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from cl_bench.method import Method
 from cl_bench.nn.kernel import compile_all, plain_all
 from cl_bench.preprocess import Preprocess
 from cl_bench.record import CORE_VERSION, RunRecord, RunSpec, TaskRecord
+from cl_bench.resident import resident
 from cl_bench.run_files import Say
 from cl_bench.source import ImageSet, Source
 from cl_bench.store import Store
@@ -140,9 +141,11 @@ def decode(specs: list[RunSpec]) -> None:
 
 
 def build_stream(spec: RunSpec, source: Source, device: torch.device) -> Stream:
-    """The stream a specification describes."""
-    preprocess = Preprocess(spec.backbone, spec.transform, spec.data_seed, device)
-    return Stream(split_images(source, spec), spec.task_classes, preprocess, spec.joint, source.text_names())
+    """The stream a specification describes; images that fit lie in a GPU's memory, but for those that Pillow augments."""
+    preprocess, sides = Preprocess(spec.backbone, spec.transform, spec.data_seed, device), split_images(source, spec)
+    names = ("train", "test", "train_evaluated")[preprocess.uses_pillow :]
+    moved = resident([getattr(sides, name) for name in names], device)
+    return Stream(replace(sides, **dict(zip(names, moved, strict=True))), spec.task_classes, preprocess, spec.joint, source.text_names())
 
 
 def split_images(source: Source, spec: RunSpec) -> Sides:
@@ -152,10 +155,11 @@ def split_images(source: Source, spec: RunSpec) -> Sides:
         return source.evaluated(side, spec.transform, spec.backbone.image_size)
 
     plain = evaluated("train")
-    train = plain if spec.transform.augment == "none" else source.images("train")
-    rows, held = training_rows(spec, train.labels)
+    rows, held = training_rows(spec, plain.labels)
     test = evaluated("test") if held is None else plain.select(held)
-    return Sides(train.select(rows), plain.select(rows), test)
+    learned = plain.select(rows)
+    same = spec.transform.augment == "none" or not plain.ready
+    return Sides(learned if same else source.images("train").select(rows), learned, test)
 
 
 def training_rows(spec: RunSpec, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:

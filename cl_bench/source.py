@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import platformdirs
@@ -19,21 +19,24 @@ import platformdirs
 from cl_bench.config import Transform, canonical_json
 from cl_bench.errors import InputError
 
+if TYPE_CHECKING:
+    from cl_bench.resident import Frames, OnDevice
+
 
 class Ragged:
     """uint8 images of differing sizes end to end in one memory-mapped array; image i is (h_i, w_i, 3)."""
 
     def __init__(self, pixels: np.ndarray, sizes: np.ndarray):
-        self._pixels, self._sizes = pixels, sizes
+        self._pixels, self.sizes = pixels, sizes
         self._ends = np.cumsum(sizes.prod(axis=1) * 3)
 
     def __len__(self) -> int:
-        return len(self._sizes)
+        return len(self.sizes)
 
     def __getitem__(self, rows: int | np.ndarray) -> np.ndarray | list[np.ndarray]:
         if isinstance(rows, np.ndarray):
             return [self[int(row)] for row in rows]
-        height, width = (int(length) for length in self._sizes[rows])
+        height, width = (int(length) for length in self.sizes[rows])
         end = int(self._ends[rows])
         return self._pixels[end - height * width * 3 : end].reshape(height, width, 3)
 
@@ -42,17 +45,19 @@ class Ragged:
 class ImageSet:
     """One side of a data set: images (N, H, W, 3) uint8 or `Ragged`, often memory-mapped, and labels (n,), indices into `class_names`.
 
+    For a run on a GPU the images may lie in its memory, see `cl_bench.resident`.
     `rows` chooses n of the N images, which stay where they are; None means all of them. `ready` images have been resized and cropped to the
     network's input already.
     """
 
-    images: np.ndarray | Ragged
+    images: "np.ndarray | Ragged | OnDevice"
     labels: np.ndarray
     rows: np.ndarray | None = None
     ready: bool = False
 
     def __post_init__(self):
-        if not isinstance(self.images, Ragged) and (self.images.dtype != np.uint8 or self.images.ndim != 4 or self.images.shape[-1] != 3):
+        equal = isinstance(self.images, np.ndarray)
+        if equal and (self.images.dtype != np.uint8 or self.images.ndim != 4 or self.images.shape[-1] != 3):
             raise ValueError(f"images must be (N, H, W, 3) uint8, got {self.images.shape} {self.images.dtype}")
         count = len(self.images if self.rows is None else self.rows)
         if self.labels.shape != (count,):
@@ -65,11 +70,11 @@ class ImageSet:
         """The chosen positions, in that order; no pixel is copied."""
         return replace(self, labels=self.labels[chosen], rows=chosen if self.rows is None else self.rows[chosen])
 
-    def pixels(self, chosen: np.ndarray) -> np.ndarray | list[np.ndarray]:
-        """The images at these positions: (B, H, W, 3), or a list of (h, w, 3) where sizes differ."""
+    def pixels(self, chosen: np.ndarray) -> "np.ndarray | list[np.ndarray] | Frames":
+        """The images at these positions: (B, H, W, 3), or a list of (h, w, 3) where sizes differ, or `Frames` where they are on a device."""
         rows = chosen if self.rows is None else self.rows[chosen]
         found = self.images[rows]
-        return found if isinstance(found, list) else np.asarray(found)
+        return np.asarray(found) if isinstance(found, np.ndarray) else found
 
 
 class Source(ABC):
@@ -96,7 +101,7 @@ class Source(ABC):
         """The "train" or "test" side."""
 
     def evaluated(self, side: str, transform: Transform, image_size: int) -> ImageSet:
-        """The side's images for evaluation, in the order of `images`; a source whose images differ in size returns them resized and `ready`."""
+        """The side's images for evaluation, in the order of `images`: the same ones or, where those differ in size, resized and `ready`."""
         return self.images(side)
 
     def labels(self, side: str) -> np.ndarray:

@@ -10,6 +10,7 @@ from torch import Tensor
 from cl_bench.errors import InputError, RunFailed
 from cl_bench.frozen import FrozenFeatures
 from cl_bench.preprocess import Preprocess
+from cl_bench.resident import Frames
 from cl_bench.seeds import permutation
 from cl_bench.source import ImageSet, Source
 
@@ -58,9 +59,9 @@ class Task(TaskInfo):
     def __len__(self) -> int:
         return len(self._rows)
 
-    def pixels(self, chosen: np.ndarray) -> np.ndarray | list[np.ndarray]:
-        """The chosen training images as they are stored, see `ImageSet.pixels`."""
-        return self._train.pixels(chosen)
+    def moved(self, chosen: np.ndarray) -> Frames:
+        """The chosen training images (positions within the task) as they are stored, on the device."""
+        return self._preprocess.moved(self._train.pixels(chosen))
 
     def augmented(self, chosen: np.ndarray, pass_index: int) -> tuple[Tensor, Tensor]:
         """Network input (B, 3, S, S) and labels (B,) of the chosen images (positions within the task), augmented for this pass."""
@@ -68,7 +69,7 @@ class Task(TaskInfo):
 
     def augmenting(self, chosen: np.ndarray, pass_index: int) -> Callable[[], tuple[Tensor, Tensor]]:
         """Start `augmented`; the function returned waits for it. A trainer starts the next batch before it uses this one."""
-        begun = self._preprocess.augmenting(self.pixels(chosen), pass_index, self._rows[chosen], self._train.ready)
+        begun = self._preprocess.augmenting(self._train.pixels(chosen), pass_index, self._rows[chosen], self._train.ready)
 
         def batch() -> tuple[Tensor, Tensor]:
             images = begun()

@@ -1,0 +1,93 @@
+"""Images in a device's memory: nothing but their places crosses the bus during a run."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cl_bench.source import ImageSet, Ragged
+
+SHARE = 0.25  # of the free memory of a GPU that images may take
+
+
+@dataclass(frozen=True)
+class Frames:
+    """uint8 images on the device, (B, H, W, 3); those smaller than H x W lie in the top left corner, black around. `sizes` (B, 2): height, width."""
+
+    pixels: Tensor
+    sizes: np.ndarray
+
+
+class OnDevice:
+    """uint8 images of one or of differing sizes, end to end in a device's memory."""
+
+    def __init__(self, pixels: Tensor, sizes: np.ndarray):
+        """`pixels` (total, 3) are the images' pixels one after the other, row by row; `sizes` (N, 2) are their heights and widths."""
+        self._pixels, self._sizes = pixels, sizes
+        self._starts = np.cumsum([0, *sizes.prod(axis=1)[:-1]])
+        self._equal = len(sizes) > 0 and bool((sizes == sizes[0]).all())
+
+    def __len__(self) -> int:
+        return len(self._sizes)
+
+    def __getitem__(self, rows: np.ndarray) -> Frames:
+        device, sizes = self._pixels.device, self._sizes[rows]
+        if self._equal:
+            images = self._pixels.view(len(self), *map(int, self._sizes[0]), 3)
+            return Frames(images[torch.from_numpy(rows).to(device)], sizes)
+        return Frames(gathered(self._pixels, torch.from_numpy(self._starts[rows]).to(device), sizes), sizes)
+
+
+def gathered(pixels: Tensor, starts: Tensor, sizes: np.ndarray) -> Tensor:
+    """Images in the top left corners of equal black frames, (B, H, W, 3), from their pixels (total, 3); `starts` (B,) are those of the first ones."""
+    height, width = (torch.from_numpy(column).to(pixels.device).view(-1, 1, 1) for column in sizes.T)
+    y = torch.arange(int(sizes[:, 0].max()), device=pixels.device).view(1, -1, 1)
+    x = torch.arange(int(sizes[:, 1].max()), device=pixels.device).view(1, 1, -1)
+    inside = (y < height) & (x < width)
+    places = torch.where(inside, starts.view(-1, 1, 1) + y * width + x, 0)
+    return pixels[places] * inside[..., None]
+
+
+def packed(images: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Images (h, w, 3) as pixels (total, 3) end to end, and which of those is each one's first, (B,): what `gathered` takes."""
+    rows = [image.reshape(-1, 3) for image in images]
+    return np.concatenate(rows), np.cumsum([0, *map(len, rows[:-1])])
+
+
+def resident(sides: list[ImageSet], device: torch.device, most: int | None = None) -> list[ImageSet]:
+    """The sides, each in the device's memory where it fits beside those before it, else as it is.
+
+    At most `most` bytes are taken: by default a quarter of what is free on a GPU, and nothing elsewhere, where images are at hand already.
+    """
+    if most is None:
+        most = int(SHARE * torch.cuda.mem_get_info(device)[0]) if device.type == "cuda" else 0
+    kept: dict[int, ImageSet] = {}
+    for side in sides:
+        if id(side) not in kept and (length := _bytes(side)) <= most:
+            kept[id(side)] = _moved(side, device)
+            most -= length
+    return [kept.get(id(side), side) for side in sides]
+
+
+def _bytes(side: ImageSet) -> int:
+    return int(_sizes(side).prod(axis=1).sum()) * 3
+
+
+def _sizes(side: ImageSet) -> np.ndarray:
+    rows = np.arange(len(side.labels)) if side.rows is None else side.rows
+    if isinstance(side.images, Ragged):
+        return side.images.sizes[rows]
+    return np.tile(np.array(side.images.shape[1:3]), (len(rows), 1))
+
+
+def _moved(side: ImageSet, device: torch.device, images: int = 1024) -> ImageSet:
+    """The chosen images of a side on the device, moved in parts of `images`."""
+    sizes = _sizes(side)
+    pixels, end = torch.empty((int(sizes.prod(axis=1).sum()), 3), dtype=torch.uint8, device=device), 0
+    for start in range(0, len(side), images):
+        found = side.pixels(np.arange(start, min(start + images, len(side))))
+        part = torch.from_numpy(packed(found)[0] if isinstance(found, list) else found.reshape(-1, 3))
+        pixels[end : end + len(part)] = part.to(device)
+        end += len(part)
+    return replace(side, images=OnDevice(pixels, sizes), rows=None)
