@@ -4,34 +4,21 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
-import numpy as np
 import timm
 import torch
 from pydantic import BaseModel
 from safetensors.torch import save_file
-from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils.flop_counter import FlopCounterMode
 
 from cl_bench import environment, runner
-from cl_bench.backbone import Backbone
 from cl_bench.errors import InputError
 from cl_bench.forecast import size
-from cl_bench.method import GradientMethod
-from cl_bench.nn.projection import ProjectedAdam
 from cl_bench.plan import make_plan
-from cl_bench.record import RunSpec
 from cl_bench.request import Request
-from cl_bench.stream import Stream, Task
-from cl_bench.trainer import Trainer
-
-STEPS = 4  # batches of a measurement
-PARTS = ("transfer", "transform", "forward", "backward", "gradient projection", "optimiser", "update projection")
+from cl_bench.stopwatch import STEPS, Stopwatch
 
 
 class Measured(BaseModel):
@@ -86,7 +73,7 @@ def measure(
         specs = make_plan(request).specs
         if len(specs) != 1:
             raise InputError(f"bench measures one method on one benchmark, got {len(specs)} runs; name one with --methods")
-        bench = _Bench(specs[0], torch.device(device), compiled)
+        bench = Stopwatch(specs[0], torch.device(device), compiled)
     say(f"{bench.spec.display}: first task")
     statistics = bench.learn_first_task()
     say(f"{bench.spec.display}: second task, {pairs} pairs of {STEPS} steps")
@@ -132,160 +119,6 @@ def _with_random_weights(request: Request, folder: Path) -> Request:
     path = folder / "random.safetensors"
     save_file(timm.create_model(architecture, pretrained=False, num_classes=0).state_dict(), path)
     return request.model_copy(update={"weights": str(path)})
-
-
-class _Timed(Trainer):
-    """Knows how long the passes took that statistics made."""
-
-    seconds, images = 0.0, 0
-
-    def plain(self, task: Task, batch: int, chosen: np.ndarray | None = None, shared: bool = False) -> Iterator[tuple[Tensor, Tensor]]:
-        start = _now(self.device)
-        for images, labels in super().plain(task, batch, chosen, shared):
-            self.images += len(images)
-            yield images, labels
-        self.seconds += _now(self.device) - start
-
-
-def _now(device: torch.device) -> float:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter()
-
-
-class _Bench:
-    """A method in the second task of its stream; all times are seconds per image."""
-
-    def __init__(self, spec: RunSpec, device: torch.device, compiled: bool = False):
-        batch = spec.options.get("batch")
-        images = STEPS * (batch or 0) * spec.num_learned
-        self.spec = spec.model_copy(update={"limit": max(images, len(sum(spec.task_classes, ()))), "options": {**spec.options, "passes": 1}})
-        source = runner.open_source(self.spec)
-        self.stream: Stream = runner.build_stream(self.spec, source, device)
-        self.method = runner.build_method(self.spec, source, device, self.stream.num_tasks)
-        if not isinstance(self.method, GradientMethod) or self.stream.num_tasks < 2:
-            raise InputError(f"{spec.method} trains nothing task after task; name a method that does with --methods")
-        self.device, self.batch, self.backbone = device, batch, self.method.backbone
-        self.trainer = _Timed(self.spec.data_seed, device, self.spec.precision)
-        for block in self.backbone.vit.blocks if compiled else ():
-            block.compile()  # for the bare network; methods call a block's parts
-
-    def learn_first_task(self) -> float | None:
-        """Seconds per image of the statistics after it; None for methods without."""
-        first = self.stream.task(0)
-        self.method.learn(first, self.trainer)
-        self.trainer.seconds, self.trainer.images = 0.0, 0  # that was to warm up
-        self.method.end_task(first, self.trainer)
-        self.task = self.stream.task(1)
-        self.method.grow(self.task)
-        self.method.begin_task(self.task)
-        inputs, labels = self.stream.probe(1, 1, self.batch)
-        self.inputs = inputs(np.arange(min(self.batch, len(labels))))
-        return self.trainer.seconds / self.trainer.images if self.trainer.images else None
-
-    def pair(self) -> tuple[float, float]:
-        """Seconds per image of the trainer's own passes, and of the bare network's forward and backward to its patch tokens."""
-        start = _now(self.device)
-        before = self.trainer.images_seen
-        self.method.minimise(self.task, self.trainer)
-        own = (_now(self.device) - start) / (self.trainer.images_seen - before)
-        return own, self.seconds(self.bare_step)
-
-    def seconds(self, step: Callable[[], None]) -> float:
-        """Of one image, over as many steps as a measurement of training has."""
-        start = _now(self.device)
-        for _ in range(STEPS):
-            step()
-        return (_now(self.device) - start) / (STEPS * len(self.inputs))
-
-    def bare_step(self) -> None:
-        """timm's own forward of all tokens, and its gradient at the patch tokens."""
-        hook = self.backbone.vit.patch_embed.register_forward_hook(lambda module, inputs, output: output.detach().requires_grad_())
-        try:
-            with self._autocast():
-                features = _timm_features(self.backbone, self.inputs)
-            features.float().sum().backward()
-        finally:
-            hook.remove()
-
-    @torch.no_grad()
-    def bare_forward(self) -> None:
-        """timm's own forward, without gradients."""
-        with self._autocast():
-            _timm_features(self.backbone, self.inputs)
-
-    @torch.inference_mode()
-    def evaluate(self) -> None:
-        """The method's own prediction."""
-        with self._autocast():
-            self.method.predict(self.inputs)
-
-    def _autocast(self) -> torch.autocast:
-        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.spec.precision == "bf16")
-
-    def shares(self, rounds: int) -> dict[str, float]:
-        """The share of each part of a step that waits for the part before it."""
-        optimizer, spent = self.method.make_optimizer(self.task), dict.fromkeys(PARTS, 0.0)
-        if isinstance(optimizer, ProjectedAdam):
-            optimizer.projections = [(parameter, self._watched(project, spent)) for parameter, project in optimizer.projections]
-        order = np.arange(min(self.batch, len(self.task)))
-
-        @contextmanager
-        def part(name: str) -> Iterator[None]:
-            start = _now(self.device)
-            yield
-            spent[name] += _now(self.device) - start
-
-        for number in range(rounds):
-            with part("transfer"):
-                self.task.moved(order)
-            with part("transform"):
-                images, labels = self.task.augmented(order, number)
-            optimizer.zero_grad(set_to_none=True)
-            with part("forward"), self._autocast():
-                loss = self.method.loss(images, labels, self.task)
-            with part("backward"):
-                loss.backward()
-            with part("gradient projection"):
-                self.method.after_backward(self.task)
-            with part("optimiser"):
-                optimizer.step()
-        spent["optimiser"] -= spent["update projection"]  # which is part of it
-        spent["transform"] = max(0.0, spent["transform"] - spent["transfer"])  # which is part of it
-        total = sum(spent.values())
-        return {name: value / total for name, value in spent.items()}
-
-    def _watched(self, project: Callable[[Tensor], Tensor], spent: dict[str, float]) -> Callable[[Tensor], Tensor]:
-        def watched(update: Tensor) -> Tensor:
-            start = _now(self.device)
-            projected = project(update)
-            spent["update projection"] += _now(self.device) - start
-            return projected
-
-        return watched
-
-    def flops(self) -> float:
-        """Floating-point operations of a training step per image."""
-        order = np.arange(min(self.batch, len(self.task)))
-        images, labels = self.task.augmented(order, 0)
-        with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):  # a CPU's fused attention is not counted
-            self.method.loss(images, labels, self.task).backward()
-        return counter.get_total_flops() / len(order)
-
-    def peak(self) -> float:
-        """Operations per second of the fastest of a few large matrix products."""
-        length = 8192 if self.device.type == "cuda" else 2048
-        matrix = torch.randn(length, length, device=self.device, dtype=torch.bfloat16 if self.spec.precision == "bf16" else torch.float32)
-        times = []
-        for _ in range(5):
-            start = _now(self.device)
-            matrix @ matrix
-            times.append(_now(self.device) - start)
-        return 2 * length**3 / min(times)
-
-
-def _timm_features(backbone: Backbone, images: Tensor) -> Tensor:
-    return backbone.vit.forward_head(backbone.vit.forward_features(images), pre_logits=True)
 
 
 def _start_up() -> float:

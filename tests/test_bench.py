@@ -8,6 +8,7 @@ import torch
 from cl_bench import bench
 from cl_bench.errors import InputError
 from cl_bench.request import Request
+from cl_bench.stopwatch import Stopwatch
 
 QUIET = {"device": "cpu", "threads": 1, "pairs": 1, "random_weights": False, "compiled": False, "say": lambda line: None}
 
@@ -26,7 +27,7 @@ def test_what_is_measured_is_there_and_adds_up(toy_request, method, monkeypatch)
 
 
 def test_the_bare_step_goes_through_every_block_and_leaves_nothing_behind(toy_request):
-    built = bench._Bench(bench.make_plan(Request(**toy_request)).specs[0], torch.device("cpu"))
+    built = Stopwatch(bench.make_plan(Request(**toy_request)).specs[0], torch.device("cpu"))
     built.learn_first_task()
     entered = [0] * built.backbone.depth
     for index, block in enumerate(built.backbone.vit.blocks):
