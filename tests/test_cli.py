@@ -32,10 +32,10 @@ def here(tmp_path, monkeypatch):
 
 
 def test_run_prints_the_table_writes_the_report_and_repeating_it_trains_nothing(capsys, here, base):
-    code, out, err = call(capsys, "run", "--methods", "seq,nsp2[eta=0.9|1],joint", "--seeds", "2", *base)
+    code, out, err = call(capsys, "run", "--methods", "nsp2[eta=0.9|1],joint", "--seeds", "2", *base)
     assert code == 0, err
     table = [line for line in out.splitlines() if line.startswith("| VPT")]
-    assert [line.split("|")[1].strip() for line in table] == ["VPT-Seq", "VPT-NSP² [eta=0.9]", "VPT-NSP² [eta=1]", "VPT joint (upper bound)"]
+    assert [line.split("|")[1].strip() for line in table] == ["VPT-NSP² [eta=0.9]", "VPT-NSP² [eta=1]", "VPT joint (upper bound)"]
     assert all(line.rstrip(" |").endswith("2") for line in table)
     folder = here / "reports" / "folder-data-2-test_vit-32px"
     figures = {f"{name}.{suffix}" for name in ("accuracy", "tradeoff", "cost") for suffix in ("png", "pdf", "csv")}
@@ -43,15 +43,15 @@ def test_run_prints_the_table_writes_the_report_and_repeating_it_trains_nothing(
     assert (folder / "table.md").read_text() in out
     assert "finished: vpt-nsp2" in err
 
-    code, again, err = call(capsys, "run", "--methods", "seq,nsp2[eta=0.9|1],joint", "--seeds", "2", *base)
+    code, again, err = call(capsys, "run", "--methods", "nsp2[eta=0.9|1],joint", "--seeds", "2", *base)
     assert code == 0 and again == out
-    assert "8 of 8 runs are finished already" in err and "nothing to train" in err
+    assert "6 of 6 runs are finished already" in err and "nothing to train" in err
 
     code, out, _ = call(capsys, "ls", "runs")
-    assert code == 0 and len(out.splitlines()) == 9 and out.splitlines()[-1] == "8 runs: 8 done"
+    assert code == 0 and len(out.splitlines()) == 7 and out.splitlines()[-1] == "6 runs: 6 done"
     code, out, _ = call(capsys, "report", "--forgetting", "diagonal")
     assert code == 0 and "right after learning it" in out
-    code, out, _ = call(capsys, "check", "--methods", "seq,pgp", *base)
+    code, out, _ = call(capsys, "check", "--methods", "nsp2[eta=1],pgp", *base)
     assert code == 0 and "finished" in out and "new" in out
 
 

@@ -84,7 +84,7 @@ def test_sigkill_while_training_leaves_a_run_that_finishes_to_the_same_record(to
     assert Store(tmp_path / "cut").load(spec).outcome() == whole.outcome()
 
 
-@pytest.mark.slow
+@pytest.mark.faults
 def test_sigkill_at_random_moments_never_changes_the_record(toy_request, tmp_path):
     spec = spec_of(toy_request, set={**QUICK, "passes": 100})
     whole = execute(spec, tmp_path / "whole")
