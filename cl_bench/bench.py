@@ -43,7 +43,7 @@ class Measured(BaseModel):
 
     def text(self) -> str:
         """For a terminal."""
-        speed = {name: "–" if value is None else f"{value:,.0f} images/s" for name, value in self.images_per_second.items()}
+        speed = {name: "–" if value is None else f"{value:,.{0 if value >= 100 else 2}f} images/s" for name, value in self.images_per_second.items()}
         where = self.environment.get("gpu") or f"{self.environment['processor']}, {self.environment['threads']} threads"
         ratio = "" if self.statistics_ratio_to_forward is None else f"{self.statistics_ratio_to_forward:.2f} x the time of the bare forward"
         how = self.precision + (", compiled" if self.environment.get("compiled") else "")
