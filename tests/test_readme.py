@@ -42,3 +42,10 @@ def test_the_report_specification_can_be_read(tmp_path):
     (tmp_path / "mine.toml").write_text(text)
     found = layout.read(tmp_path / "mine.toml")
     assert [table.name for table in found.tables] == ["main"] and [figure.kind for figure in found.figures] == ["accuracy"]
+
+
+@pytest.mark.parametrize("path", sorted((Path(__file__).resolve().parents[1] / "results" / "bench").glob("*.json")), ids=lambda path: path.stem)
+def test_the_speeds_are_those_that_were_measured(path):
+    from cl_bench.bench import Measured
+
+    assert Measured.model_validate_json(path.read_text()).text() in TEXT
