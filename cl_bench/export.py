@@ -22,7 +22,7 @@ def run_lines(records: Sequence[RunRecord]) -> list[dict]:
             "order": spec.order, "order_seed": spec.order_seed, "init_seed": spec.init_seed, "data_seed": spec.data_seed,
             "backbone": spec.backbone.name, "image_size": spec.backbone.image_size, "weights_sha256": spec.weights_sha256,
             "manifest_digest": spec.manifest_digest, "limit": spec.limit, "validation": spec.validation, "precision": spec.precision,
-            "smoke": spec.smoke,
+            "smoke": spec.smoke, "core_version": spec.core_version, "method_version": spec.method_version,
         }  # fmt: skip
         for name in metrics.ACCURACY_CONVENTIONS:
             line[f"accuracy_{name}"] = metrics.final_accuracy(record.correct, record.test_sizes, name) if done else None

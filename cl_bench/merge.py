@@ -41,14 +41,15 @@ def merge(target: Store, sources: list[Store], compact: bool) -> Merged:
             elif run_id not in best or _further(found, best[run_id]):
                 best[run_id] = found
     wanted = {run_id: found for run_id, found in best.items() if run_id not in here or _further(found, here[run_id])}
-    others = [record for store in sources for record in imported.records(store.root)]
-    for record in others:
-        imported.require_same(record, target.root)
+    others = [(record, store) for store in sources for record in imported.records(store.root)]
+    for record, store in others:
+        for root in (target.root, *(source.root for source in sources if source is not store)):
+            imported.require_same(record, root)
     target.prepare()
     try:
         for record, folder in wanted.values():
             _copy(record, folder, target, compact, warnings)
-        for record in others:
+        for record, _ in others:
             imported.save(record, target.root)
     except OSError as error:
         raise InputError(f"cannot write {target.root}: {error.strerror or error}; free space and repeat the command") from error

@@ -95,6 +95,9 @@ def test_imported_matrices_are_merged_and_never_replaced_by_other_ones(tmp_path)
     with pytest.raises(InputError, match="holds another matrix"):
         merge(Store(tmp_path / "a"), [Store(tmp_path / "b")], compact=False)
     assert not (tmp_path / "a" / "runs").exists() and imported.records(tmp_path / "a") == [mine]
+    with pytest.raises(InputError, match="holds another matrix"):  # neither has the target it yet
+        merge(Store(tmp_path / "c"), [Store(tmp_path / "a"), Store(tmp_path / "b")], compact=False)
+    assert not (tmp_path / "c").exists()
     for name in ("LAE+", "LAE*"):
         imported.save(read_matrix(tmp_path / "m.csv", spec(display=name), None, percent=True), tmp_path / "a")
     assert len(imported.records(tmp_path / "a")) == 3
@@ -179,6 +182,13 @@ def test_an_imported_matrix_stands_only_with_its_own_backbone_where_that_is_know
     assert [[row.display for row in benchmark.rows] for benchmark in benchmarks] == [["vpt-seq", "toy_vit", "None"], ["other"]]
 
 
+def test_matrices_of_one_name_with_different_backbones_are_refused(tmp_path):
+    (tmp_path / "m.csv").write_text(MATRIX)
+    theirs = [read_matrix(tmp_path / "m.csv", spec(backbone=name, seed=name), None, percent=True) for name in ("toy_vit", "other")]
+    with pytest.raises(InputError, match="imported as 'Theirs' on glyphs/3 are matrices of toy_vit and other|have different backbones"):
+        group([], theirs)
+
+
 def test_with_test_sizes_the_counts_are_those_of_images(tmp_path):
     (tmp_path / "m.csv").write_text("0.5\n0.5,0.25\n")
     found = read_matrix(tmp_path / "m.csv", spec(benchmark="glyphs/2"), (10, 4), percent=False)
@@ -252,7 +262,7 @@ def test_two_versions_of_a_method_are_compared_in_one_folder(tmp_path):
     results(tmp_path, records)
     found = versus("nsp2@1", "nsp2@2", tmp_path, Conventions())
     [difference] = found.differences
-    assert difference.mean == pytest.approx(-10) and difference.pairs == 1 and difference.verdict == "n too small (1)"
+    assert difference.mean == pytest.approx(-10) and difference.pairs == 1 and difference.verdict == "n too small"
     with pytest.raises(InputError, match="has several configurations on toy/3; name its version"):
         versus("nsp2", "nsp2@2", tmp_path, Conventions())
     with pytest.raises(InputError, match="no run of pgp"):

@@ -131,3 +131,14 @@ def test_a_figure_without_chosen_rows_shows_the_most_accurate_and_says_so(tmp_pa
         lines = list(csv.DictReader(file))
     assert len({line["row"] for line in lines}) == 12 and {line["panel"] for line in lines} == {"toy/3: the 12 most accurate of 20"}
     assert min(float(line["accuracy_mean"]) for line in lines) == pytest.approx(58)
+
+
+def test_a_figure_grows_with_its_legend_and_every_curve_stays_in_sight(recwarn):
+    names = [f"VPT-NSP² [b2=off, ln=off, eta=0.{k}]" for k in range(12)]
+    rows = panel([record(f"vpt-seq[batch={k}]", SEQ, options={"batch": k}) for k in range(12)]).rows
+    drawn = figures.accuracy([Panel("p", [(name, row) for name, (_, row) in zip(names, rows, strict=True)])], Conventions())
+    drawn.figure.draw_without_rendering()
+    axis, [legend] = drawn.figure.axes[0], drawn.figure.legends
+    box = axis.get_window_extent()
+    assert box.height > 100 and legend.get_window_extent().y1 < axis.get_tightbbox().y0 + 1
+    assert not [warning for warning in recwarn if "constrained_layout" in str(warning.message)]

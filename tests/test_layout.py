@@ -10,6 +10,7 @@ import pytest
 import recompute
 from made import TASKS, has_latex, orders, record, results, triangle
 
+from cl_bench import presets
 from cl_bench.config import BackboneSpec, Transform
 from cl_bench.errors import InputError
 from cl_bench.report import layout, write
@@ -18,8 +19,15 @@ PAPER = Path(__file__).resolve().parents[1] / "reports" / "nsp2-paper.toml"
 AUGREG = BackboneSpec(name="vit_base_patch16_224.augreg_in21k", image_size=224, mean=(0.5,) * 3, std=(0.5,) * 3)
 CLIP = AUGREG.model_copy(update={"name": "open_clip:ViT-B-16-quickgelu/openai"})
 CIFAR = Transform(augment="autoaugment-cifar10")
-IMAGENET = Transform(augment="autoaugment-imagenet")
+IMAGENET = Transform(augment="autoaugment-imagenet", crop_interpolation="bilinear", resize="squash-crop", interpolation="bilinear")
+OWN = {"resize": "short-crop", "interpolation": "bicubic"}  # of CLIP
 PUBLISHED = f'published = "{PAPER.parent.parent / "results" / "published" / "nsp2.toml"}"\n'
+
+
+def as_published(method, benchmark, **own):
+    """The paper's settings of a method, and its own."""
+    found = presets.load("nsp2-paper").settings(method, benchmark)
+    return {**{key: setting.value for key, setting in found.items() if key != "backbone"}, **own}
 
 
 def paper_records(seeds=(2024, 2025, 2026)):
@@ -28,17 +36,17 @@ def paper_records(seeds=(2024, 2025, 2026)):
     for table in wanted.tables:
         for place, row in enumerate(table.rows):
             for column in table.columns if row.select else ():
-                name, _ = layout.selector(row.select)
+                name, chosen = layout.selector(row.select)
                 dataset, tasks = column.benchmark.split("/")
                 for seed in seeds:
                     correct = triangle(int(tasks), seed + 31 * place)
                     joint = name.endswith("joint")
                     label = name + row.select[len(row.select.partition("[")[0]) :]
-                    clip = name.startswith("clip")
+                    clip, transform = name.startswith("clip"), CIFAR if dataset == "cifar100" else IMAGENET
                     yield record(
-                        label, correct[-1:] if joint else correct, seed, joint=joint, options={"passes": 20 if clip else 100, "label": label},
+                        label, correct[-1:] if joint else correct, seed, joint=joint, options=as_published(name, column.benchmark, **chosen),
                         dataset=dataset, backbone=CLIP if clip else AUGREG, weights_sha256="clip" if clip else "w",
-                        transform=CIFAR if dataset == "cifar100" else IMAGENET, task_classes=orders(int(tasks), seed),
+                        transform=transform.model_copy(update=OWN if clip else {}), task_classes=orders(int(tasks), seed),
                     )  # fmt: skip
 
 
@@ -199,6 +207,31 @@ def test_two_configurations_of_one_name_are_never_averaged(tmp_path):
     assert line_of(text, "vpt-seq [precision=bf16]")[0] == "70.00"
 
 
+def test_a_selector_names_values_whether_or_not_they_are_the_presets(tmp_path):
+    records = [record("vpt-seq", SEQ), record("vpt-nsp2", BETTER), record("vpt-nsp2[eta=0.5]", SEQ, options={"eta": 0.5})]
+    for select, accuracy in (("nsp2", "70.00"), ("nsp2[eta=0.97]", "70.00"), ("nsp2[eta=0.97,batch=8]", "70.00"), ("nsp2[eta=0.5]", "60.00")):
+        text, warnings = small(tmp_path, records, f'["{select}"]')
+        assert f"| {accuracy} |" in text and not warnings, select
+    text, warnings = small(tmp_path, records, '["seq", "nsp2[batch=9]"]')
+    assert warnings == ["t: no run of nsp2[batch=9] on glyphs/3"]
+    other = record("vpt-seq[normalisation=unit01]", BETTER, transform=Transform(normalisation="unit01"))
+    text, warnings = small(tmp_path, [records[0], other], '["seq[input_norm=unit01]"]')  # its name on the command line
+    assert "| 70.00 |" in text and not warnings
+
+
+def test_rows_that_differ_in_transforms_or_kind_of_class_order_are_noted(tmp_path):
+    others = [
+        ({"transform": CIFAR.model_copy(update={"crop_scale": 0.9})}, "random crops"),
+        ({"transform": CIFAR.model_copy(update={"augmenter": "torchvision"})}, "augmenting code"),
+        ({"transform": CIFAR.model_copy(update={"resize": "short-crop"})}, "evaluation resize"),
+        ({"order": "natural", "transform": CIFAR}, "class order"),
+    ]
+    for number, (changes, said) in enumerate(others):
+        (tmp_path / str(number)).mkdir()
+        text, _ = small(tmp_path / str(number), [record("vpt-seq", SEQ, transform=CIFAR), record("vpt-nsp2", BETTER, **changes)])
+        assert f"- Rows differ in {said}: vpt-seq: " in text
+
+
 def test_trials_stand_only_where_their_limit_is_named_and_say_it(tmp_path):
     records = [record("vpt-seq", SEQ), record("vpt-seq", BETTER, limit=50)]
     text, _ = small(tmp_path, records, '["seq"]')
@@ -210,7 +243,14 @@ def test_trials_stand_only_where_their_limit_is_named_and_say_it(tmp_path):
 def test_seeds_of_one_name_with_different_class_orders_are_named_and_not_paired(tmp_path):
     records = [record("vpt-seq", SEQ), record("vpt-nsp2", BETTER, task_classes=TASKS[::-1])]
     text, warnings = small(tmp_path, records, extra='baseline = "seq"')
-    assert warnings == ["t: seeds 2024 of VPT-NSP² and vpt-seq have different class orders and are not paired"] and "Differences" not in text
+    assert (
+        warnings
+        == [
+            "t: seeds 2024 of VPT-NSP² and vpt-seq have different class orders and are not paired",
+            "t: no two runs of VPT-NSP² and vpt-seq on glyphs/3 share order and seeds",
+        ]
+        and "Differences" not in text
+    )
 
 
 @pytest.mark.parametrize(
@@ -220,24 +260,36 @@ def test_seeds_of_one_name_with_different_class_orders_are_named_and_not_paired(
         ({}, "imagenet-r/10", {}, "published for imagenet-r/10"),
         ({"limit": 500}, "cifar100/10", {}, "a trial with at most 500 training images"),
         ({"validation": 0.25}, "cifar100/10", {}, "evaluated on held-out training images"),
-        ({"options": {"passes": 5}}, "cifar100/10", {}, r"other number of passes \(5, published: 100\)"),
+        ({"options": as_published("vpt-nsp2", "cifar100/10", passes=5)}, "cifar100/10", {}, r"other number of passes \(5, published: 100\)"),
         ({"order": "natural"}, "cifar100/10", {}, r"other class order \(natural, published: nsp2\)"),
         ({}, "cifar100/10", {"accuracy": "sample"}, r"accuracy as sample \(published: task_mean\)"),
         ({"backbone": AUGREG.model_copy(update={"name": "vit_base_patch16_224.dino"})}, "cifar100/10", {}, "other checkpoint"),
         ({"backbone": AUGREG.model_copy(update={"image_size": 112})}, "cifar100/10", {}, r"other image size \(112, published: 224\)"),
         ({"transform": Transform()}, "cifar100/10", {}, r"other augmentation \(none, published: autoaugment-cifar10\)"),
         ({"transform": CIFAR.model_copy(update={"normalisation": "unit01"})}, "cifar100/10", {}, "inputs normalised as unit01"),
+        ({"options": as_published("vpt-nsp2", "cifar100/10", temperature=1.0)}, "cifar100/10", {}, r"other temperature \(1.0, published: 28.0\)"),
+        ({"transform": CIFAR.model_copy(update={"crop_scale": 0.9})}, "cifar100/10", {}, r"other crop_scale \(0.9, published: 0.08\)"),
+        ({"precision": "bf16"}, "cifar100/10", {}, "computed in bf16"),
+        ({"label": "vpt-nsp2[layers=3]"}, "cifar100/10", {"select": "nsp2[layers=3]"}, "layers = 3, where the published row says nothing"),
+        (
+            {"label": "vpt-nsp2[ln=off]", "options": as_published("vpt-nsp2", "cifar100/10", ln=False)},
+            "cifar100/10",
+            {"select": "nsp2[ln=off]"},
+            "other ln",
+        ),
         ({}, "cifar100/10", {}, None),
+        ({"dataset_argument": "/data/cifar"}, "cifar100/10", {}, None),  # the same archive elsewhere
     ],
 )
 def test_a_published_number_that_may_not_be_compared_says_why(tmp_path, changes, benchmark, options, reason):
-    settings = {"options": {"passes": 100}, "transform": CIFAR, "backbone": AUGREG, "task_classes": orders(10, 1), "dataset": "cifar100", **changes}
-    found = record("vpt-nsp2", triangle(10, 5), **settings)
-    path = tmp_path / "r.toml"
+    settings = {"options": as_published("vpt-nsp2", "cifar100/10"), "transform": CIFAR, "backbone": AUGREG, "task_classes": orders(10, 1)}
+    settings |= {"dataset": "cifar100", **changes}
+    found = record(settings.pop("label", "vpt-nsp2"), triangle(10, 5), **settings)
+    path, row = tmp_path / "r.toml", f'{{ select = "{options.get("select", "nsp2")}", published = "VPT-NSP²" }}'
     limits = "".join(f", {key} = {settings[key]}" for key in ("limit", "validation") if key in settings)
     path.write_text(
         f'title = "T"\n{PUBLISHED}[[table]]\nname = "t"\ntitle = "t"\npublished = "tab:bsl"\nmetrics = ["accuracy"]\n'
-        f'columns = [{{ benchmark = "cifar100/10", published = "{benchmark}"{limits} }}]\nrows = [{{ select = "nsp2", published = "VPT-NSP²" }}]\n'
+        f'columns = [{{ benchmark = "cifar100/10", published = "{benchmark}"{limits} }}]\nrows = [{row}]\n'
     )
     text = write.of_layout(path, results(tmp_path / "results", [found]), tmp_path / "out", options.get("accuracy"), None).text
     [line] = [line for line in text.splitlines() if "<small>published" in line]
@@ -279,13 +331,15 @@ def test_six_seeds_that_agree_are_a_star_with_its_meaning_below(tmp_path):
     assert (
         line_of(text.partition("Differences")[0], "VPT-NSP²") == ["**70.00 ± 0.00**<sup>*</sup>"] and "*: differs from vpt-seq, p below 0.05" in text
     )
-    assert "| VPT-NSP² | glyphs/3 | Acc. ↑ | +10.00 | – | 0.031 |" in text
+    assert "| VPT-NSP² | glyphs/3 | Acc. ↑ | +10.00 (n = 6) | – | 0.031 |" in text
 
 
 def test_published_rows_and_tables_that_the_paper_does_not_have_are_named(tmp_path):
     for row, table, said in (("VPT-Sec", "tab:bsl", "did you mean 'VPT-Seq'"), ("VPT-Seq", "tab:bls", "did you mean 'tab:bsl'")):
         with pytest.raises(InputError, match=said):
             small(tmp_path, [record("vpt-seq", SEQ)], f'[{{ select = "seq", published = "{row}" }}]', extra=f'published = "{table}"', head=PUBLISHED)
+    text, _ = small(tmp_path, [record("vpt-seq", SEQ)], '[{ select = "seq", published = "VPT-Seq" }]', extra='published = "tab:bsl"', head=PUBLISHED)
+    assert line_of(text, "vpt-seq")[0] == "60.00" and "<small>published" not in text  # a column of one's own
 
 
 def test_a_report_that_selects_nothing_is_an_error(tmp_path):
@@ -356,8 +410,9 @@ def test_labels_need_headings_and_tables_metrics(tmp_path):
 
 def test_a_doubt_about_a_published_number_stands_with_the_difference(tmp_path):
     found = record(
-        "vpt-nsp2", triangle(10, 5), options={"passes": 100}, transform=IMAGENET, backbone=AUGREG, dataset="imagenet-r", task_classes=orders(10, 1)
-    )
+        "vpt-nsp2", triangle(10, 5), options=as_published("vpt-nsp2", "imagenet-r/10"), transform=IMAGENET, backbone=AUGREG, dataset="imagenet-r",
+        task_classes=orders(10, 1),
+    )  # fmt: skip
     (tmp_path / "r.toml").write_text(
         f'title = "T"\n{PUBLISHED}[[table]]\nname = "t"\ntitle = "t"\npublished = "tab:bsl"\ncolumns = ["imagenet-r/10"]\n'
         'rows = [{ select = "nsp2", published = "VPT-NSP²" }]\n'
@@ -365,6 +420,9 @@ def test_a_doubt_about_a_published_number_stands_with_the_difference(tmp_path):
     text = write.of_layout(tmp_path / "r.toml", results(tmp_path / "results", [found]), tmp_path / "out", None, None).text
     [line] = [line for line in text.splitlines() if "<small>published" in line]
     assert re.search(r"78\.88 \([-+]\d+\.\d\d\)</small><sup>a</sup>", line) and "a: the paper's formula is the mean over tasks, its code" in text
+    own = found.model_copy(update={"spec": found.spec.model_copy(update={"backbone": AUGREG.model_copy(update={"weights": "/w.safetensors"})})})
+    text = write.of_layout(tmp_path / "r.toml", results(tmp_path / "results", [own]), tmp_path / "out", None, None).text
+    assert "b: weights read from a file, which nobody compared with those called vit_base_patch16_224.augreg_in21k" in text
 
 
 def test_best_and_second_can_be_ranked_between_lines_and_upper_bounds_never_are(tmp_path):

@@ -4,9 +4,13 @@ import re
 
 import pytest
 import toys
+from made import orders, record
 
+from cl_bench import presets, registry
+from cl_bench.config import BackboneSpec, Transform, build_config
 from cl_bench.errors import InputError
 from cl_bench.report import published
+from cl_bench.report.select import Conventions
 
 REGISTRY = published.Path(__file__).resolve().parents[1] / "results" / "published" / "nsp2.toml"
 FOUR = ("cifar100/10", "cifar100/20", "imagenet-r/10", "domainnet200/10")
@@ -106,6 +110,45 @@ def test_a_broken_registry_is_one_line(tmp_path):
     (tmp_path / "twice.toml").write_text(REGISTRY.read_text() + '\n[[table.row]]\nname = "L2P"\n')
     with pytest.raises(InputError, match="row 'L2P' stands twice in tab:comparison-pgp"):
         published.load(tmp_path / "twice.toml")
+    head = REGISTRY.read_text().partition("[[facts]]")[0]
+    for text, key in (
+        ("[table]\nx = 1", "table"),
+        ("table = 3", "table"),
+        ("[facts]\nrows = []", "facts"),
+        ('[[table]]\nlabel = "t"\nrow = ["x"]', "table.row"),
+    ):
+        (tmp_path / "r.toml").write_text(f"{head}\n{text}\n")
+        published.load.cache_clear()
+        with pytest.raises(InputError, match=rf"{key} must be an array of tables, each under \[\[{key}\]\]"):
+            published.load(tmp_path / "r.toml")
+
+
+OWN_ROWS = {
+    "vpt-seq": ["VPT-Seq"], "vpt-nsp2": ["VPT-NSP²", "VPT-NSP² ‡", "B1+B2+LN"], "vpt-joint": ["Upper-bound (VPT)"], "vpt-pgp": ["VPT-PGP"],
+    "clip-seq": ["CLIP-Seq"], "clip-nsp2": ["CLIP-NSP²"], "clip-joint": ["Upper-bound (CLIP)"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("benchmark", presets.load("nsp2-paper").benchmarks)
+def test_a_run_with_the_papers_settings_may_be_compared_with_the_papers_own_rows(benchmark):
+    found, compared = published.load(REGISTRY), 0
+    dataset, _, tasks = benchmark.partition("/")
+    source = registry.source_class(dataset)
+    for (table, row), numbers in found.rows.items():
+        for method in (name for name, rows in OWN_ROWS.items() if row in rows and benchmark in numbers):
+            kind = registry.method_class(method)
+            values = {key: setting.value for key, setting in presets.settings_for(None, kind.PRESET, method, benchmark).items()}
+            layers = [source.TRANSFORM, kind.TRANSFORM, {key: value for key, value in values.items() if key in Transform.model_fields}]
+            options = [{key: value for key, value in layer.items() if key in kind.Config.model_fields} for layer in (source.preset(method), values)]
+            run = record(
+                method, [], dataset=dataset, task_classes=orders(int(tasks), 0), transform=build_config(Transform, layers, "t"),
+                options=build_config(kind.Config, options, "c").model_dump(mode="json"),
+                backbone=BackboneSpec(name=values["backbone"], image_size=224, mean=(0,) * 3, std=(1,) * 3),
+            )  # fmt: skip
+            number = found.number(table, row, benchmark, "accuracy")
+            assert found.why_not(number, run.spec, Conventions()) == [], (table, row)
+            compared += 1
+    assert compared >= 2
 
 
 @pytest.mark.parametrize(

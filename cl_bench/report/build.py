@@ -92,9 +92,9 @@ def _published_line(layout: TableLayout, wanted: RowLayout, rows: Sequence[Row |
     cells = []
     for column, row in zip(layout.columns, rows, strict=True):
         for metric in layout.metrics:
-            theirs = (
-                found.registry.number(layout.published, wanted.published, column.published or column.benchmark, metric) if metric in METRICS else None
-            )
+            place = column.published or column.benchmark
+            named = column.published is not None  # else it may be the user's own
+            theirs = found.registry.number(layout.published, wanted.published, place, metric, named) if metric in METRICS else None
             if theirs is None:
                 cells.append(Cell(metric=metric))
                 continue
@@ -102,7 +102,7 @@ def _published_line(layout: TableLayout, wanted: RowLayout, rows: Sequence[Row |
             ours = cell(row, metric, found.conventions)
             if row and ours.value is not None:
                 reasons = ["imported, not run here"] if row.imported else found.registry.why_not(theirs, row.spec, found.conventions)
-                caveats = ["not comparable: " + ", ".join(reasons)] if reasons else found.registry.doubts(theirs)
+                caveats = ["not comparable: " + ", ".join(reasons)] if reasons else found.registry.doubts(theirs, row.spec)
                 if not reasons:
                     made.text += f" ({float(metrics.percent(ours.value)) - theirs.mean:+.2f})"
                 made.marks = ",".join(letters.setdefault(caveat, _letter(len(letters))) for caveat in caveats)
@@ -139,6 +139,8 @@ def _compare(layout: TableLayout, grid: Sequence[Sequence[Row | None]], found: F
             _warn_of_other_orders(layout.name, row, grid[base][index], found)
             for offset, metric in enumerate(layout.metrics):
                 result = significance.compare(row, grid[base][index], metric, found.conventions, (found.answers, found.answers))
+                if result is None and offset == 0 and row.ran and grid[base][index].ran:
+                    found.warnings.append(f"{layout.name}: no two runs of {row.title} and {made.baseline} on {column.heading} share order and seeds")
                 if result:
                     cell_ = line.cells[index * len(layout.metrics) + offset]
                     made.differences.append(Difference.of(line.title, column.heading, heading(metric), result))

@@ -27,6 +27,7 @@ STYLE = {
     "grid.alpha": 0.25,
 }
 COLUMN_INCHES = 3.4  # the width of one column of most papers
+LEGEND_LINE = 0.16  # inches; the height of a figure has room for two
 
 
 @dataclass(frozen=True)
@@ -86,14 +87,17 @@ def _over_tasks(axis, title: str) -> None:
 
 
 def legend(figure: Figure, axes: Sequence) -> None:
-    """One legend under all panels."""
+    """One legend under all panels, for which the figure grows."""
     found = {}
     for axis in axes:
         handles, labels = axis.get_legend_handles_labels()
         found.update(zip(map(plain, labels), handles, strict=True))
     if found:
-        fitting = int(19 * figure.get_figwidth() / (max(map(len, found)) + 8))  # about 19 characters of this size fit an inch, a handle takes 8
-        figure.legend(found.values(), found.keys(), loc="outside lower center", ncols=max(1, min(fitting, len(found), 4)))
+        width, height = figure.get_size_inches()
+        fitting = int(19 * width / (max(map(len, found)) + 8))  # about 19 characters of this size fit an inch, a handle takes 8
+        columns = max(1, min(fitting, len(found), 4))
+        figure.set_size_inches(width, height + LEGEND_LINE * max(0, -(-len(found) // columns) - 2))
+        figure.legend(found.values(), found.keys(), loc="outside lower center", ncols=columns)
 
 
 def accuracy(panels: Sequence[Panel], conventions: Conventions) -> Drawn | None:

@@ -8,7 +8,7 @@ from cl_bench.errors import InputError
 from cl_bench.record import RunSpec
 from cl_bench.report.layout import ColumnLayout, FigureLayout, RowLayout, TableLayout, selector
 from cl_bench.report.published import Registry
-from cl_bench.report.select import Benchmark, Conventions, Row, options_in, settings_of
+from cl_bench.report.select import Benchmark, Conventions, Row, configured, same, settings_of
 from cl_bench.report.significance import Answers
 
 
@@ -36,7 +36,9 @@ class Found:
             return None
         rows = [(place, row) for place in self.places(column, wanted) for row in place.rows]
         if wanted.imported is not None:
-            return next((row for _, row in rows if row.imported and row.display == wanted.imported), None)
+            backbone = wanted.backbone or column.backbone
+            found = (row for place, row in rows if row.imported and row.display == wanted.imported)
+            return next((row for row in found if backbone in (None, row.spec.backbone) or row.spec.backbone is None), None)
         fitting = [(place, row) for place, row in rows if not row.imported and _answers_to(row, wanted)]
         if len({id(place) for place, _ in fitting}) > 1:
             told = _what_differs([place.spec for place, _ in fitting])
@@ -79,7 +81,8 @@ def _fits(benchmark: Benchmark, wanted: ColumnLayout) -> bool:
     """Whether a benchmark's runs belong in a column; trials and runs on held-out images only where the column names them."""
     spec = benchmark.spec
     if spec is None:
-        return wanted == ColumnLayout(benchmark=benchmark.name, title=wanted.title, published=wanted.published)
+        backbones = [None, *(row.spec.backbone for row in benchmark.rows)]
+        return wanted.benchmark == benchmark.name and wanted.backbone in backbones and wanted.image_size is wanted.limit is wanted.validation is None
     return (
         wanted.benchmark in (spec.benchmark_key(), f"{spec.dataset}/{spec.num_tasks}")
         and wanted.backbone in (None, spec.backbone.name)
@@ -91,20 +94,13 @@ def _fits(benchmark: Benchmark, wanted: ColumnLayout) -> bool:
 
 def _answers_to(row: Row, wanted: RowLayout) -> bool:
     """Whether a row's method and options are those selected, and its settings those of `where`."""
-    method, options = selector(wanted.select)
-    spec = row.spec
-    if spec.method != method or options_in(spec.label) != options:
+    if not configured(row.spec, *selector(wanted.select)):
         return False
-    settings = settings_of(spec)
+    settings = settings_of(row.spec)
     for key in wanted.where:
         if key not in settings:
             raise unknown("setting in where", key, list(settings))
-    return all(_plain(settings[key]) == _plain(value) for key, value in wanted.where.items())
-
-
-def _plain(value):
-    """A value in which a list and a tuple are the same."""
-    return list(value) if isinstance(value, tuple) else value
+    return all(same(settings[key], value) for key, value in wanted.where.items())
 
 
 def _what_differs(specs: Sequence[RunSpec]) -> str:

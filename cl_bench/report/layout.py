@@ -10,7 +10,7 @@ from pydantic import Field
 from cl_bench import registry
 from cl_bench.config import Strict, build_config, unknown
 from cl_bench.errors import InputError
-from cl_bench.request import parse_methods
+from cl_bench.request import parse_methods, without_synonyms
 
 Metric = Literal["accuracy", "forgetting", "incremental", "transfer"]
 
@@ -52,7 +52,7 @@ def selector(text: str) -> tuple[str, dict]:
     found = parse_methods(text)
     if len(found) != 1:
         raise InputError(f"{text!r} names {len(found)} configurations; a row is one")
-    return _method(found[0][0]), found[0][1]
+    return _method(found[0][0]), without_synonyms(found[0][1])
 
 
 @cache

@@ -57,6 +57,10 @@ UNLIKE = {
     "core version": lambda spec: str(spec.core_version),
     "augmentation": lambda spec: spec.transform.augment,
     "normalisation": lambda spec: spec.transform.normalisation,
+    "random crops": lambda spec: "none" if spec.transform.augment == "none" else f"{spec.transform.crop_scale} {spec.transform.crop_interpolation}",
+    "augmenting code": lambda spec: "none" if spec.transform.augment == "none" else spec.transform.augmenter,
+    "evaluation resize": lambda spec: f"{spec.transform.resize} {spec.transform.interpolation}",
+    "class order": lambda spec: spec.order,
 }
 
 
@@ -94,5 +98,6 @@ def _protocol(rows: Sequence[Row]) -> list[str]:
     for row in rows:
         if row.imported:
             backbone = f", backbone {row.spec.backbone}" if row.spec.backbone else ""
-            notes[f"‡ {row.display}: imported, not run here; {row.spec.source}{backbone}."] = None
+            sources = "; ".join(dict.fromkeys(record.spec.source for record in row.records))
+            notes[f"‡ {row.display}: imported, not run here; {sources}{backbone}."] = None
     return list(notes)

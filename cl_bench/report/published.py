@@ -7,11 +7,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
+from cl_bench import presets
 from cl_bench.config import Strict, build_config, unknown
 from cl_bench.errors import InputError
 from cl_bench.metrics import ACCURACY_CONVENTIONS, FORGETTING_CONVENTIONS
 from cl_bench.record import RunSpec
-from cl_bench.report.select import Conventions
+from cl_bench.report.select import Conventions, options_in, settings_of
 
 METRICS = ("accuracy", "forgetting")
 
@@ -29,6 +30,9 @@ class Facts(Strict):
     order: str | None = None  # kind of class order, see `cl_bench.order`
     split: str | None = None  # "nsp2": the lists of images that the NSP2 code and this benchmark use
     passes: int | None = None
+    preset: str | None = None  # of `methods/presets`, where the paper's own runs follow it
+    options: dict[str, Any] = {}  # what the row's name says about a method's options
+    transform: dict[str, Any] = {}  # values of `Transform`
     accuracy: str | None = None  # convention, where it is not the paper's
     forgetting: str | None = None
     doubt: dict[str, str] = {}  # metric -> what its sources leave open about it
@@ -82,14 +86,15 @@ class Registry:
     rows: dict[tuple[str, str], dict[str, Numbers]]  # (table, row) -> benchmark -> numbers
     facts: tuple[Facts, ...]
 
-    def number(self, table: str, row: str, benchmark: str, metric: str) -> Published | None:
-        """The number, None where the paper has none. Raises InputError for a table, row or benchmark that it does not have."""
+    def number(self, table: str, row: str, benchmark: str, metric: str, named: bool = True) -> Published | None:
+        """The number, None where the paper has none. Raises InputError for a table, row or (where somebody `named` it as the paper's) benchmark that
+        it does not have."""
         if table not in self.titles:
             raise unknown(f"table of {self.path.name}", table, list(self.titles))
         if (table, row) not in self.rows:
             raise unknown(f"row of {table} in {self.path.name}", row, [name for label, name in self.rows if label == table])
         known = {name for (label, _), found in self.rows.items() if label == table for name in found}
-        if benchmark not in known:
+        if named and benchmark not in known:
             raise unknown(f"benchmark of {table} in {self.path.name}", benchmark, sorted(known))
         found = self.rows[table, row].get(benchmark, Numbers())
         value = getattr(found, metric, None)
@@ -103,20 +108,34 @@ class Registry:
         stated = [getattr(fact, name) for fact in self.facts if fact.about(number)]
         return next((value for value in reversed(stated) if value is not None), None)
 
-    def doubts(self, number: Published) -> list[str]:
-        """What the sources of a number leave open about it."""
-        return [fact.doubt[number.metric] for fact in self.facts if fact.about(number) and number.metric in fact.doubt]
+    def doubts(self, number: Published, spec: RunSpec | None = None) -> list[str]:
+        """What the sources of a number leave open about it, and a run about its own checkpoint."""
+        found = [fact.doubt[number.metric] for fact in self.facts if fact.about(number) and number.metric in fact.doubt]
+        if spec is not None and spec.backbone.weights:
+            found.append(f"weights read from a file, which nobody compared with those called {spec.backbone.name}")
+        return found
+
+    def _settings(self, number: Published, spec: RunSpec) -> dict[str, Any]:
+        """The options and transform of the published runs, as far as they are known."""
+        found: dict[str, Any] = {}
+        if preset := self.known(number, "preset"):
+            found |= {key: setting.value for key, setting in presets.load(preset).settings(spec.method, number.benchmark).items()}
+        for fact in self.facts:
+            if fact.about(number):
+                found |= fact.options | fact.transform
+        return {key: value for key, value in found.items() if key not in ("backbone", "passes", "augment")}  # facts of their own
 
     def why_not(self, number: Published, spec: RunSpec, conventions: Conventions) -> list[str]:
         """The reasons why a run's number may not be compared with this one; none where it may."""
         reasons = ["smoke benchmark"] if spec.smoke else []
-        if spec.benchmark_key() != number.benchmark:
+        benchmark = f"{spec.dataset}/{spec.num_tasks}"  # wherever its files lie
+        if benchmark != number.benchmark:
             reasons.append(f"published for {number.benchmark}")
         if spec.limit:
             reasons.append(f"a trial with at most {spec.limit} training images")
         if spec.validation:
             reasons.append("evaluated on held-out training images")
-        if spec.smoke or spec.benchmark_key() != number.benchmark:
+        if spec.smoke or benchmark != number.benchmark:
             return reasons
         ours = {
             "checkpoint": ("backbone", spec.backbone.name), "image size": ("image_size", spec.backbone.image_size),
@@ -129,6 +148,13 @@ class Registry:
                 reasons.append(f"the published {name} is not known")
             elif theirs is not None and own is not None and theirs != own:
                 reasons.append(f"other {name} ({own}, published: {theirs})")
+        settings, named = settings_of(spec), options_in(spec.label)
+        theirs = self._settings(number, spec)
+        reasons += [f"other {key} ({settings[key]}, published: {value})" for key, value in theirs.items() if settings.get(key, value) != value]
+        stated = {*theirs, *spec.transform.model_dump(), "passes", "as_published"}
+        reasons += [f"{key} = {value}, where the published row says nothing" for key, value in named.items() if key not in stated]
+        if spec.precision != "fp32":
+            reasons.append(f"computed in {spec.precision}")
         if spec.transform.normalisation != "checkpoint":
             reasons.append(f"inputs normalised as {spec.transform.normalisation}")
         used, theirs = getattr(conventions, number.metric), self.known(number, number.metric) or getattr(self.header, number.metric)
@@ -144,19 +170,25 @@ def load(path: Path) -> Registry:
         values = tomllib.loads(path.read_text())
     except (OSError, ValueError) as error:
         raise InputError(f"cannot read the published numbers {path}: {getattr(error, 'strerror', None) or error}") from error
-    tables, facts = values.pop("table", []), values.pop("facts", [])
+    tables, facts = (_array(values.pop(key, []), key, path) for key in ("table", "facts"))
     header = build_config(Header, [values], str(path))
     titles, rows = {}, {}
     for table in tables:
         if not isinstance(table.get("label"), str):
             raise InputError(f"{path}: every table needs a label")
         titles[table["label"]] = str(table.get("title", table["label"]))
-        for row in table.get("row", []):
+        for row in _array(table.get("row", []), "table.row", path):
             key = (table["label"], row.get("name"))
             if not isinstance(key[1], str) or key in rows:
                 raise InputError(f"{path}: row {key[1]!r} stands twice in {key[0]}" if key in rows else f"{path}: every row of {key[0]} needs a name")
             rows[key] = {name: _numbers(cell, f"{path}, {key[0]}, {key[1]}, {name}") for name, cell in row.items() if name not in ("name", "venue")}
     return Registry(path, header, titles, rows, tuple(build_config(Facts, [fact], f"{path}, facts") for fact in facts))
+
+
+def _array(found: Any, key: str, path: Path) -> list[dict]:
+    if not isinstance(found, list) or not all(isinstance(part, dict) for part in found):
+        raise InputError(f"{path}: {key} must be an array of tables, each under [[{key}]]")
+    return found
 
 
 def _numbers(cell: Any, where: str) -> Numbers:

@@ -208,7 +208,13 @@ def _add_imported(benchmarks: list[Benchmark], imported: Iterable[ImportedRecord
     rows: dict[tuple[str, str], Row] = {}
     for record in imported:
         spec = record.spec
-        rows.setdefault((spec.benchmark, spec.display), Row(spec.label, spec.display, False, [])).records.append(record)
+        row = rows.setdefault((spec.benchmark, spec.display), Row(spec.label, spec.display, False, []))
+        row.records.append(record)
+        if spec.backbone != row.spec.backbone:
+            backbones = f"{row.spec.backbone or 'an unnamed one'} and {spec.backbone or 'an unnamed one'}"
+            raise InputError(
+                f"matrices imported as {spec.display!r} on {spec.benchmark} have different backbones ({backbones}); import one by another name"
+            )
     for (name, _), row in rows.items():
         fitting = [place for place in benchmarks if _belongs(row, name, place)]
         places = [place for place in fitting if place.spec] or fitting
@@ -240,6 +246,21 @@ def _tell_apart(rows: list[Row]) -> None:
         for row, found in zip(twins, settings, strict=True):
             marks = ",".join(f"{key}={found.get(key)}" for key in differing)
             row.label = f"{row.label.rstrip(']')},{marks}]" if "[" in row.label else f"{row.label}[{marks}]"
+
+
+def configured(spec: RunSpec, method: str, options: dict) -> bool:
+    """Whether a run is of the method with these options: each has its value, whether or not that is the preset's, and the label names no other."""
+    named, settings = options_in(spec.label), settings_of(spec)
+    return (
+        spec.method == method
+        and all(key in options and same(options[key], value) for key, value in named.items())
+        and all(key in named or (key in settings and same(settings[key], value)) for key, value in options.items())
+    )
+
+
+def same(one, other) -> bool:
+    """Whether two settings are equal; a list is what a tuple of the same values is."""
+    return (list(one) if isinstance(one, tuple) else one) == (list(other) if isinstance(other, tuple) else other)
 
 
 @cache

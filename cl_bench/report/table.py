@@ -60,7 +60,7 @@ class Difference:
     @property
     def verdict(self) -> str:
         """The p value, or why there is none."""
-        return f"n too small ({self.pairs})" if self.p is None else f"{self.p:.3f}"
+        return "n too small" if self.p is None else f"{self.p:.3f}" if self.p >= 0.0005 else "< 0.001"
 
 
 @dataclass

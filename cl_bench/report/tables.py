@@ -76,7 +76,7 @@ DIFFERENCE_NOTES = (
 def difference_words(table: Table, index: int) -> list[str]:
     """A line of the table of differences."""
     found = table.differences[index]
-    return [found.row, found.column, found.metric, f"{found.mean:+.2f}", found.span, found.verdict]
+    return [found.row, found.column, found.metric, f"{found.mean:+.2f} (n = {found.pairs})", found.span, found.verdict]
 
 
 PACKAGES = ("[utf8]{inputenc}", "{amssymb}", "{booktabs}", "{adjustbox}")

@@ -8,7 +8,7 @@ from cl_bench.errors import InputError
 from cl_bench.record import RunRecord
 from cl_bench.report import significance
 from cl_bench.report.layout import selector
-from cl_bench.report.select import Conventions, Row, group, options_in
+from cl_bench.report.select import Conventions, Row, configured, group
 from cl_bench.report.significance import Answers, Comparison
 from cl_bench.report.table import Difference
 from cl_bench.report.write import read_records
@@ -111,7 +111,7 @@ def _of_method(text: str, records: Sequence[RunRecord], conventions: Conventions
     method, options = selector(name)
     fitting = [
         record for record in records
-        if record.spec.method == method and options_in(record.spec.label) == options and version in ("", str(record.spec.method_version))
+        if configured(record.spec, method, options) and version in ("", str(record.spec.method_version))
     ]  # fmt: skip
     if not fitting:
         raise InputError(f"there is no run of {text} here, nor is it a folder; `cl-bench ls runs` lists what there is")
