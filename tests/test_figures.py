@@ -136,9 +136,12 @@ def test_a_figure_without_chosen_rows_shows_the_most_accurate_and_says_so(tmp_pa
 def test_a_figure_grows_with_its_legend_and_every_curve_stays_in_sight(recwarn):
     names = [f"VPT-NSP² [b2=off, ln=off, eta=0.{k}]" for k in range(12)]
     rows = panel([record(f"vpt-seq[batch={k}]", SEQ, options={"batch": k}) for k in range(12)]).rows
-    drawn = figures.accuracy([Panel("p", [(name, row) for name, (_, row) in zip(names, rows, strict=True)])], Conventions())
-    drawn.figure.draw_without_rendering()
+    title = "glyphs/10 (smoke benchmark): the 12 most accurate of 17"
+    with matplotlib.rc_context(figures.STYLE):
+        drawn = figures.accuracy([Panel(title, [(name, row) for name, (_, row) in zip(names, rows, strict=True)])], Conventions())
+        drawn.figure.draw_without_rendering()
     axis, [legend] = drawn.figure.axes[0], drawn.figure.legends
+    assert axis.title.get_window_extent().x1 < drawn.figure.bbox.x1
     box = axis.get_window_extent()
     assert box.height > 100 and legend.get_window_extent().y1 < axis.get_tightbbox().y0 + 1
     assert not [warning for warning in recwarn if "constrained_layout" in str(warning.message)]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from cl_bench import metrics
-from cl_bench.report.figures import COLUMN_INCHES, Drawn, grid_of, legend, percent, plain
+from cl_bench.report.figures import COLUMN_INCHES, Drawn, grid_of, heading, legend, percent, plain
 from cl_bench.report.select import Conventions, Panel, sweep_rows
 
 BLUE, YELLOW = "#0072B2", "#E69F00"  # accuracy, forgetting
@@ -51,7 +51,7 @@ def _bars(axis, points: Sequence, title: str, symbol: str) -> None:
     axis.set_xlabel(symbol)
     axis.set_ylabel("accuracy (%)", color=BLUE)
     other.set_ylabel("forgetting (%)", color="#8a5f00")
-    axis.set_title(plain(title))
+    axis.set_title(heading(title))
 
 
 def pareto(points: Sequence[tuple[float, float]]) -> set[int]:

@@ -1,5 +1,6 @@
 """What figures share, and those of curves and points: accuracy over the tasks, losses of the first tasks, cost against accuracy."""
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -43,6 +44,11 @@ def plain(text: str) -> str:
     return text.replace("$", r"\$")
 
 
+def heading(text: str) -> str:
+    """A title in lines that fit over a panel."""
+    return textwrap.fill(plain(text), 48)
+
+
 def percent(values: Sequence[float]) -> tuple[float, float | None]:
     """Mean and sample standard deviation of fractions, in percent."""
     return metrics.mean_and_spread([100 * value for value in values])
@@ -81,7 +87,7 @@ def places_of(panels: Sequence[Panel]) -> dict[str, int]:
 
 
 def _over_tasks(axis, title: str) -> None:
-    axis.set_title(plain(title))
+    axis.set_title(heading(title))
     axis.set_xlabel("tasks learned")
     axis.xaxis.get_major_locator().set_params(integer=True)
 
@@ -173,7 +179,7 @@ def cost(panels: Sequence[Panel], conventions: Conventions) -> Drawn | None:
             colour, marker = COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)]
             axis.errorbar(seconds[0], found[0], found[1], seconds[1], color=colour, marker=marker, markersize=4, linewidth=0.8, label=name)
             numbers.append((panel.title, name, *seconds, *found, len(row.ran), "; ".join(sorted(own))))
-        axis.set_title(plain(panel.title) if len(machines) == 1 else f"{plain(panel.title)} ({len(machines)} machines)")
+        axis.set_title(heading(panel.title + (f" ({len(machines)} machines)" if len(machines) > 1 else "")))
         axis.set_xlabel("training time (s)")
         axis.margins(0.1)
     axes[0].set_ylabel("accuracy (%)")
