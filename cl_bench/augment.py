@@ -16,7 +16,6 @@ from torchvision.transforms import AutoAugmentPolicy, InterpolationMode
 
 from cl_bench.config import Transform
 from cl_bench.draws import POLICIES
-from cl_bench.seeds import derived_seed
 
 
 def augmented(images: Sequence[np.ndarray], transform: Transform, size: int, seeds: list[int]) -> np.ndarray:
@@ -35,11 +34,8 @@ def augmented(images: Sequence[np.ndarray], transform: Transform, size: int, see
     return out
 
 
-def augmenting(
-    images: Sequence[np.ndarray], transform: Transform, size: int, key: tuple, indices: np.ndarray, processes: int
-) -> Callable[[], np.ndarray]:
-    """Start `augmented` in processes; the function returned waits for the result. `key` and each image's index make its seed."""
-    seeds = [derived_seed(*key, int(index)) for index in indices]
+def augmenting(images: Sequence[np.ndarray], transform: Transform, size: int, seeds: list[int], processes: int) -> Callable[[], np.ndarray]:
+    """Start `augmented` in processes; the function returned waits for the result."""
     if processes == 1:
         return lambda: augmented(images, transform, size, seeds)
     bounds = np.linspace(0, len(images), min(len(images), processes * 2) + 1).astype(int)

@@ -79,20 +79,20 @@ def tokens(
         if before_block is not None:
             x = before_block(index, x)
         wanted = read if block is vit.blocks[-1] else None
-        x = x[:, :wanted] + block.drop_path1(block.ls1(attend(index, block, x, wanted)))
-        x = feed_forward(block, x)
+        x = feed_forward(block, x[:, :wanted], attend(index, block, x, wanted))
     return vit.norm(x)
 
 
 @Kernel
-def feed_forward(block: Block, x: Tensor) -> Tensor:
-    """The second half of a block."""
+def feed_forward(block: Block, x: Tensor, attended: Tensor) -> Tensor:
+    """What a block makes of its tokens and their attention."""
+    x = x + block.drop_path1(block.ls1(attended))
     return x + block.drop_path2(block.ls2(block.mlp(block.norm2(x))))
 
 
 def attend_alone(index: int, block: Block, x: Tensor, read: int | None) -> Tensor:
     """Attention without prompts."""
-    return attention_with(block.attn, block.norm1(x), read=read)
+    return attention_with(block.attn, x, read=read, norm=block.norm1)
 
 
 def require_class_token(backbone: Backbone, method: str) -> None:

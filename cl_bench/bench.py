@@ -5,6 +5,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -32,7 +33,7 @@ class Measured(BaseModel):
     precision: str
     images_per_second: dict[str, float | None]  # training, statistics, evaluation, and the bare network's forward and backward, and forward
     training_ratio_to_bare_network: float  # training's images per second over those of the bare forward and input-backward
-    statistics_ratio_to_forward: float | None  # time of the statistics pass over that of the bare forward
+    statistics_ratio_to_forward: float | None  # time of the statistics pass over that of the bare forward, both in full precision
     shares: dict[str, float]
     flops_per_image: float  # of a training step, matrix products alone
     peak_flops: float  # per second, of a large matrix product of the same precision
@@ -80,6 +81,7 @@ def measure(
     step = [bench.pair() for _ in range(pairs + 1)][1:]  # the first pair warms up
     memory = environment.peak_memory_bytes(device)
     forward = [bench.seconds(bench.bare_forward) for _ in range(pairs + 1)][1:]
+    precise = forward if bench.spec.precision == "fp32" else [bench.seconds(partial(bench.bare_forward, True)) for _ in range(pairs + 1)][1:]
     evaluation = [bench.seconds(bench.evaluate) for _ in range(pairs + 1)][1:]
     training, batch = median(own for own, _ in step), bench.batch
     flops, peak = bench.flops(), bench.peak()
@@ -98,7 +100,7 @@ def measure(
             "bare forward": 1 / median(forward),
         },
         training_ratio_to_bare_network=median(bare / own for own, bare in step),
-        statistics_ratio_to_forward=None if statistics is None else statistics / median(forward),
+        statistics_ratio_to_forward=None if statistics is None else statistics / median(precise),
         shares=bench.shares(pairs),
         flops_per_image=flops,
         peak_flops=peak,

@@ -12,8 +12,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cl_bench.draws import Draws
+from cl_bench.resident import uploaded
 
-CACHE_BYTES, GPU_BYTES = 4 << 20, 1 << 30
+CACHE_BYTES, GPU_BYTES = 4 << 20, 1 << 28  # an operation takes up to ten times this
 TINY = 1e-3  # a sum that should be a whole number may be this far below it
 AFFINE = {
     "ShearX": lambda m, h, w: (1, m, 0, 0, 1, 0),
@@ -38,7 +39,7 @@ def operated(images: Tensor, sizes: np.ndarray, operations: np.ndarray, magnitud
     out = images
     parts = [(kind, rows) for kind in sorted(set(kinds) - {""}) for rows in _parts(np.flatnonzero(kinds == kind), images)]
     for kind, rows in parts:
-        places = torch.from_numpy(rows).to(images.device)
+        places = uploaded(rows, images.device)
         frame = Frame(sizes[rows], images)
         if kind == "Affine":
             changed = affine(images[places].float(), frame, frame.tensor(_matrices(operations[rows], magnitudes[rows], sizes[rows])))
@@ -76,7 +77,7 @@ class Frame:
 
     def tensor(self, values: np.ndarray) -> Tensor:
         """Numbers on the images' device in float64, as Pillow computes with."""
-        return torch.from_numpy(values).to(self.device)
+        return uploaded(values, self.device)
 
     @property
     def inside(self) -> Tensor:
@@ -189,10 +190,10 @@ def resized_crops(images: Tensor, boxes: np.ndarray, mirrored: np.ndarray, size:
         return torch.cat([resized_crops(images[rows[0] : rows[-1] + 1], boxes[rows], mirrored[rows], size, interpolation) for rows in parts])
     (B, _, H, W), device = images.shape, images.device
     images = images.float()
-    top, left, height, width = (torch.from_numpy(column.astype(np.float32)).to(device).view(-1, 1, 1) for column in boxes.T)
+    top, left, height, width = uploaded(boxes.T.astype(np.float32, order="C"), device).view(4, -1, 1, 1)
     across = _weights(left, width, W, size, interpolation)  # (B, size, W)
     if mirrored.any():
-        across = torch.where(torch.from_numpy(mirrored).to(device).view(-1, 1, 1), across.flip(1), across)
+        across = torch.where(uploaded(mirrored, device).view(-1, 1, 1), across.flip(1), across)
     rows = _whole(torch.bmm(images.reshape(B, 3 * H, W), across.transpose(1, 2)))  # (B, 3 H, size)
     down = _weights(top, height, H, size, interpolation)  # (B, size, H)
     return _whole(down[:, None] @ rows.view(B, 3, H, size))

@@ -10,7 +10,8 @@ from torch.nn import functional as F
 from cl_bench import pixel_ops
 from cl_bench.config import BackboneSpec, Transform
 from cl_bench.draws import POLICIES, draw
-from cl_bench.resident import Frames, gathered, packed
+from cl_bench.resident import Frames, gathered, packed, uploaded
+from cl_bench.seeds import derived_seed
 
 Images = np.ndarray | list[np.ndarray] | Frames
 """uint8 images: (B, H, W, 3), or (h, w, 3) each, or on the device."""
@@ -62,13 +63,9 @@ class Preprocess:
             return images
         sizes, gpu = image_sizes(images), self.device.type == "cuda"
         if gpu and isinstance(images, list):
-            pixels, starts = packed(images)
-            return Frames(gathered(self._copied(pixels), self._copied(starts), sizes), sizes)
-        return Frames(self._copied(framed(images)), sizes)
-
-    def _copied(self, array: np.ndarray) -> Tensor:
-        values = torch.from_numpy(array)
-        return values.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else values.to(self.device)
+            pixels, starts = (uploaded(array, self.device) for array in packed(images))
+            return Frames(gathered(pixels, starts, sizes), sizes)
+        return Frames(uploaded(framed(images), self.device), sizes)
 
     def _resized(self, pixels: Tensor) -> Tensor:
         height, width = evaluation_size(pixels.shape[-2:], self.size, self.transform.resize)
@@ -78,20 +75,21 @@ class Preprocess:
                 pixels = pixels.add_(0.5).floor_().clamp_(0, 255)  # halves go up
         return pixels[..., central(height, self.size), central(width, self.size)]
 
-    def augmented(self, images: Images, pass_index: int, indices: np.ndarray, ready: bool = False) -> Tensor:
+    def augmented(self, images: Images, pass_index: int | np.ndarray, indices: np.ndarray, ready: bool = False) -> Tensor:
         """Training input (B, 3, S, S): "none" as `plain`, "crop" a random resized crop (aspect 3/4 to 4/3, bilinear), "crop-flip" also
         mirrored every second time, else AutoAugment and then the crop. With the augmenter "torchvision" Pillow does it, see `augment`."""
         return self.augmenting(images, pass_index, indices, ready)()
 
-    def augmenting(self, images: Images, pass_index: int, indices: np.ndarray, ready: bool = False) -> Callable[[], Tensor]:
-        """Start what other processes do of `augmented`; the function returned does the rest."""
+    def augmenting(self, images: Images, pass_index: int | np.ndarray, indices: np.ndarray, ready: bool = False) -> Callable[[], Tensor]:
+        """Start what other processes do of `augmented`; the function returned does the rest. The pass may be another for every image."""
         if self.transform.augment == "none":
             return lambda: self.plain(images, ready)
         if self.uses_pillow:
             from cl_bench.augment import augmenting  # torchvision takes a while to import
 
-            key = (self.data_seed, self.transform.augment, pass_index)
-            pixels = augmenting(images, self.transform, self.size, key, indices, torch.get_num_threads())
+            passes = np.broadcast_to(pass_index, len(indices)).tolist()
+            numbered = [derived_seed(self.data_seed, self.transform.augment, *place) for place in zip(passes, indices.tolist(), strict=True)]
+            pixels = augmenting(images, self.transform, self.size, numbered, torch.get_num_threads())
             return lambda: self.plain(pixels(), ready=True)
         return lambda: self._batched(images, draw(self.transform, image_sizes(images), (self.data_seed, "augment", pass_index), indices))
 

@@ -68,7 +68,7 @@ class Prompted(GradientMethod):
 
     def adam_settings(self) -> dict:
         """Learning rate and coupled weight decay; betas 0.9 and 0.999, eps 1e-8 are torch's own."""
-        return {"lr": self.config.learning_rate, "weight_decay": self.config.weight_decay}
+        return {"lr": self.config.learning_rate, "weight_decay": self.config.weight_decay, "fused": self.device.type == "cuda"}
 
     def rate(self, done: int) -> float:
         """A tenth after 0.4 and again after 0.7 (or 0.5 and 0.8) of the passes."""

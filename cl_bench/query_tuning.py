@@ -86,7 +86,7 @@ class QueryTuning(GradientMethod):
 
     def adam_settings(self) -> dict:
         """The learning rate; no weight decay, betas 0.9 and 0.999."""
-        return {"lr": self.config.learning_rate}
+        return {"lr": self.config.learning_rate, "fused": self.device.type == "cuda"}
 
     def make_optimizer(self, task: Task) -> optim.Optimizer:
         """A new Adam for all that is trained."""

@@ -19,6 +19,12 @@ class Frames:
     sizes: np.ndarray
 
 
+def uploaded(array: np.ndarray, device: torch.device) -> Tensor:
+    """The array on the device; to a GPU it goes while that computes, and nobody waits."""
+    values = torch.from_numpy(array)
+    return values.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else values.to(device)
+
+
 class OnDevice:
     """uint8 images of one or of differing sizes, end to end in a device's memory."""
 
@@ -35,13 +41,13 @@ class OnDevice:
         device, sizes = self._pixels.device, self._sizes[rows]
         if self._equal:
             images = self._pixels.view(len(self), *map(int, self._sizes[0]), 3)
-            return Frames(images[torch.from_numpy(rows).to(device)], sizes)
-        return Frames(gathered(self._pixels, torch.from_numpy(self._starts[rows]).to(device), sizes), sizes)
+            return Frames(images[uploaded(rows, device)], sizes)
+        return Frames(gathered(self._pixels, uploaded(self._starts[rows], device), sizes), sizes)
 
 
 def gathered(pixels: Tensor, starts: Tensor, sizes: np.ndarray) -> Tensor:
     """Images in the top left corners of equal black frames, (B, H, W, 3), from their pixels (total, 3); `starts` (B,) are those of the first ones."""
-    height, width = (torch.from_numpy(column).to(pixels.device).view(-1, 1, 1) for column in sizes.T)
+    height, width = uploaded(np.ascontiguousarray(sizes.T), pixels.device).view(2, -1, 1, 1)
     y = torch.arange(int(sizes[:, 0].max()), device=pixels.device).view(1, -1, 1)
     x = torch.arange(int(sizes[:, 1].max()), device=pixels.device).view(1, 1, -1)
     inside = (y < height) & (x < width)

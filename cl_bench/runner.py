@@ -293,6 +293,7 @@ def recertify(spec: RunSpec, store: Store, device: str, threads: int, say: Say) 
         if run_files.is_compact(record, store.folder(spec)):
             raise InputError(f"the run {spec.run_id()} was kept without its checkpoint, which a certificate needs; run it again in another folder")
         torch.set_num_threads(threads)
+        prepare_kernels(False, say)
         source = open_source(spec)
         stream = build_stream(spec, source, torch.device(device))
         method = build_method(spec, source, torch.device(device), stream.num_tasks)

@@ -21,10 +21,15 @@ def permutation(length: int, *key: int | str) -> np.ndarray:
     return np.random.Generator(np.random.PCG64(derived_seed(*key))).permutation(length)
 
 
-def uniforms(indices: np.ndarray, draws: int, *key: int | str) -> np.ndarray:
-    """Counter-based numbers in [0, 1), (len(indices), draws): row i depends on the key and indices[i] alone (splitmix64 finaliser)."""
+def uniforms(indices: np.ndarray, draws: int, *key: int | str | np.ndarray) -> np.ndarray:
+    """Counter-based numbers in [0, 1), (len(indices), draws): row i depends on the key and indices[i] alone (splitmix64 finaliser).
+
+    The last part of the key may be an array with a value for every row.
+    """
     counter = indices.astype(np.uint64)[:, None] * np.uint64(draws) + np.arange(draws, dtype=np.uint64)
-    z = np.uint64(derived_seed(*key)) + (counter + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    values, rows = np.unique(key[-1], return_inverse=True) if isinstance(key[-1], np.ndarray) else (np.array(key[-1:], object), np.zeros(1, int))
+    start = np.array([derived_seed(*key[:-1], value) for value in values.tolist()], np.uint64)[rows.ravel()][:, None]
+    z = start + (counter + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return ((z ^ (z >> np.uint64(31))) >> np.uint64(11)) * 2.0**-53

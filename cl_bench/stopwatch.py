@@ -1,5 +1,6 @@
 """Times of what a method does in the second task of its stream, and of the bare frozen network in the same process."""
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from cl_bench.stream import Stream, Task
 from cl_bench.trainer import Trainer
 
 STEPS = 4  # batches of a measurement
+COUNTED = 16  # images whose operations are counted: without fused attention a whole batch would not fit
 PARTS = ("transfer", "transform", "forward", "backward", "gradient projection", "optimiser", "update projection")
 
 
@@ -98,9 +100,9 @@ class Stopwatch:
             hook.remove()
 
     @torch.no_grad()
-    def bare_forward(self) -> None:
-        """timm's own forward, without gradients."""
-        with self._autocast():
+    def bare_forward(self, precise: bool = False) -> None:
+        """timm's own forward, without gradients; with `precise` in full precision, as statistics are computed."""
+        with contextlib.nullcontext() if precise else self._autocast():
             _timm_features(self.backbone, self.inputs)
 
     @torch.inference_mode()
@@ -155,7 +157,7 @@ class Stopwatch:
 
     def flops(self) -> float:
         """Floating-point operations of a training step per image."""
-        order = np.arange(min(self.batch, len(self.task)))
+        order = np.arange(min(self.batch, len(self.task), COUNTED))
         images, labels = self.task.augmented(order, 0)
         with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):  # a CPU's fused attention is not counted
             self.method.loss(images, labels, self.task).backward()

@@ -10,7 +10,7 @@ from torch import Tensor
 from cl_bench.errors import InputError, RunFailed
 from cl_bench.frozen import FrozenFeatures
 from cl_bench.preprocess import Preprocess
-from cl_bench.resident import Frames
+from cl_bench.resident import Frames, uploaded
 from cl_bench.seeds import permutation
 from cl_bench.source import ImageSet, Source
 
@@ -63,11 +63,11 @@ class Task(TaskInfo):
         """The chosen training images (positions within the task) as they are stored, on the device."""
         return self._preprocess.moved(self._train.pixels(chosen))
 
-    def augmented(self, chosen: np.ndarray, pass_index: int) -> tuple[Tensor, Tensor]:
-        """Network input (B, 3, S, S) and labels (B,) of the chosen images (positions within the task), augmented for this pass."""
+    def augmented(self, chosen: np.ndarray, pass_index: int | np.ndarray) -> tuple[Tensor, Tensor]:
+        """Network input (B, 3, S, S) and labels (B,) of the chosen images (positions within the task), augmented for their pass."""
         return self.augmenting(chosen, pass_index)()
 
-    def augmenting(self, chosen: np.ndarray, pass_index: int) -> Callable[[], tuple[Tensor, Tensor]]:
+    def augmenting(self, chosen: np.ndarray, pass_index: int | np.ndarray) -> Callable[[], tuple[Tensor, Tensor]]:
         """Start `augmented`; the function returned waits for it. A trainer starts the next batch before it uses this one."""
         begun = self._preprocess.augmenting(self._train.pixels(chosen), pass_index, self._rows[chosen], self._train.ready)
 
@@ -75,7 +75,7 @@ class Task(TaskInfo):
             images = begun()
             if self._preprocess.transform.augment == "none":
                 images = self._frozen.announce(images, chosen)
-            return images, self.labels[torch.from_numpy(chosen).to(self._preprocess.device)]
+            return images, self.labels[uploaded(chosen, self._preprocess.device)]
 
         return batch
 
@@ -84,7 +84,7 @@ class Task(TaskInfo):
         chosen = np.arange(len(self)) if chosen is None else chosen
         for start in range(0, len(chosen), batch):
             part = chosen[start : start + batch]
-            labels = self.labels[torch.from_numpy(part).to(self._preprocess.device)]
+            labels = self.labels[uploaded(part, self._preprocess.device)]
             images = self._inputs(part)
             if len(chosen) == len(self) or self._preprocess.transform.augment == "none":  # a few images do not pay for the whole task's features
                 images = self._frozen.announce(images, part)

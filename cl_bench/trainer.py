@@ -114,10 +114,10 @@ class Trainer:
     def _backward(self, loss: Callable[[Tensor, Tensor], Tensor], images: Tensor, labels: Tensor, batch: int) -> Tensor:
         """The loss of a batch, or of this process's share of its `batch` images; its gradient is added to the parameters'."""
         parts = [(images, labels)]  # not cut: a part would be another tensor, without the mark of known images
-        if self.micro_batch is not None:
-            parts = zip(images.split(self.micro_batch), labels.split(self.micro_batch), strict=True)
-        elif not len(images):
+        if not len(images):
             parts = []
+        elif self.micro_batch is not None:
+            parts = zip(images.split(self.micro_batch), labels.split(self.micro_batch), strict=True)
         total = torch.zeros((), device=self.device)
         for some_images, some_labels in parts:
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
@@ -139,13 +139,8 @@ class Trainer:
         if count == 1:
             return task.augmenting(chosen, first)
         pass_of, image_of = np.divmod(chosen, len(task))
-        parts = [task.augmenting(image_of[pass_of == k], first + int(k)) for k in np.unique(pass_of)]
-
-        def gathered() -> tuple[Tensor, Tensor]:
-            done = [part() for part in parts]
-            return torch.cat([images for images, _ in done]), torch.cat([labels for _, labels in done])
-
-        return gathered
+        by_pass = np.argsort(pass_of, kind="stable")
+        return task.augmenting(image_of[by_pass], first + pass_of[by_pass])
 
     def plain(self, task: Task, batch: int, chosen: np.ndarray | None = None, shared: bool = False) -> Iterator[tuple[Tensor, Tensor]]:
         """The task's images as at evaluation, counted; for statistics, in full precision and without gradients.

@@ -6,6 +6,7 @@ optimiser and projections; the first one evaluates and saves. Statistics that a 
 
 import os
 import signal
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -74,16 +75,21 @@ def together(devices: tuple[str, ...], threads: int, follow: Callable, *argument
         context, others, ready = multiprocessing.get_context("spawn"), [], []
         for rank in range(1, len(devices)):
             here, there = context.Pipe(duplex=False)
-            others.append(context.Process(target=_join, args=(there, rank, devices, threads, meeting, follow, arguments), daemon=True))
+            # no daemon: Pillow augments in processes of its own
+            others.append(context.Process(target=_join, args=(there, rank, devices, threads, meeting, follow, arguments)))
             others[-1].start()
             there.close()
             ready.append(here)
+        gpus, over, whole = devices[0].startswith("cuda"), threading.Event(), False
         try:
             for process, here in zip(others, ready, strict=True):
                 connection.wait([here, process.sentinel])
                 _require_alive(process, here)
             _meet(0, devices, meeting)
+            if gpus:
+                threading.Thread(target=_end_with, args=(others, over), daemon=True).start()
             yield World(0, len(devices))
+            whole = True
         except RuntimeError as error:
             if isinstance(error, torch.OutOfMemoryError):
                 raise
@@ -96,11 +102,27 @@ def together(devices: tuple[str, ...], threads: int, follow: Callable, *argument
                 raise RunFailed(f"a process of this run ended with code {ended[0]}; what it said stands above ({error})") from error
             raise
         finally:
-            if dist.is_initialized():
+            over.set()
+            if not whole:
+                for process in others:
+                    process.kill()
+            if dist.is_initialized() and (whole or not gpus):  # nccl would wait for sums that no helper joins any more
                 dist.destroy_process_group()
             for process in others:
                 process.join(timeout=2)
                 process.kill()
+
+
+def _end_with(others: list, over: threading.Event, end: Callable[[int], None] = os._exit) -> None:
+    """End this process with the first helper that fails before all is over: it may be inside a sum on the GPU, which nothing else interrupts."""
+    running = list(others)
+    while running:
+        connection.wait([process.sentinel for process in running])
+        for process in [process for process in running if not process.is_alive()]:
+            running.remove(process)
+            if process.exitcode and not over.is_set():  # one that has learned everything ends with 0
+                print(f"error: a process of this run ended with code {process.exitcode}; what it said stands above", file=sys.stderr, flush=True)
+                return end(process.exitcode if process.exitcode > 0 else 1)
 
 
 def _require_alive(process, here) -> None:

@@ -139,8 +139,9 @@ def test_an_image_augmented_in_any_batch_or_process_is_the_same_and_changes_with
     assert torch.equal(preprocess().augmented(images[3:4], 0, rows[3:4])[0], whole[3])
     assert not torch.equal(preprocess().augmented(images, 1, rows), whole) and not torch.equal(preprocess(4).augmented(images, 0, rows), whole)
     key = (3, "autoaugment-cifar10", 0)
-    parallel = augment.augmenting(images, Transform(augment="autoaugment-cifar10"), 16, key, rows, 2)()
-    assert np.array_equal(parallel, augment.augmenting(images, Transform(augment="autoaugment-cifar10"), 16, key, rows, 1)())
+    numbered = [seeds.derived_seed(*key, int(row)) for row in rows]
+    parallel = augment.augmenting(images, Transform(augment="autoaugment-cifar10"), 16, numbered, 2)()
+    assert np.array_equal(parallel, augment.augmenting(images, Transform(augment="autoaugment-cifar10"), 16, numbered, 1)())
 
 
 def test_the_slow_reference_path_is_taken_where_it_is_asked_for():

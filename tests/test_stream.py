@@ -57,6 +57,8 @@ def test_joint_learns_one_task_and_evaluates_each():
 def test_random_numbers_depend_on_their_key_and_index_alone():
     many = seeds.uniforms(np.arange(1000), 4, 5, "crop", 2)
     assert np.array_equal(many[[7, 3]], seeds.uniforms(np.array([7, 3]), 4, 5, "crop", 2))
+    mixed = seeds.uniforms(np.array([7, 3, 7]), 4, 5, "crop", np.array([1, 2, 2]))  # each row with a last part of its own
+    assert np.array_equal(mixed[1:], many[[3, 7]]) and np.array_equal(mixed[:1], seeds.uniforms(np.array([7]), 4, 5, "crop", 1))
     assert many.min() >= 0 and many.max() < 1 and abs(many.mean() - 0.5) < 0.02 and np.unique(many).size == many.size
     for other in ((6, "crop", 2), (5, "flip", 2), (5, "crop", 3)):
         assert not np.isclose(many, seeds.uniforms(np.arange(1000), 4, *other)).any(axis=1).all()
@@ -169,7 +171,12 @@ def test_repeated_passes_show_every_image_once_a_pass_each_with_its_own_augmenta
     task = toys.stream([[0, 1]], per_class=3, augment="crop").task(0)
     shown, asked = [], []
     original = task.augmenting
-    task.augmenting = lambda chosen, pass_index: asked.extend((int(row), pass_index) for row in chosen) or original(chosen, pass_index)
+
+    def augmenting(chosen, passes):
+        asked.extend(zip(chosen.tolist(), passes.tolist(), strict=True))
+        return original(chosen, passes)
+
+    task.augmenting = augmenting
     weight = torch.nn.Parameter(torch.zeros(1))
     Trainer(data_seed=0).fit(
         task,

@@ -1,5 +1,9 @@
 """Several processes that share a run's batches come to the result of one, up to rounding."""
 
+import multiprocessing
+import os
+import threading
+
 import numpy as np
 import pytest
 import runs
@@ -12,6 +16,7 @@ from cl_bench.places import places
 from cl_bench.plan import make_plan
 from cl_bench.request import Request
 from cl_bench.store import Store
+from cl_bench.trainer import Trainer
 from cl_bench.world import World
 
 
@@ -73,7 +78,22 @@ def test_a_process_that_ends_early_ends_the_run_with_a_reason(monkeypatch, tmp_p
         found.add([torch.ones(1)])
 
 
-def _ends(found, device):
-    import os
+@pytest.mark.parametrize(("codes", "over", "expected"), [((0, 3), False, [3]), ((0, 0), False, []), ((0, 3), True, [])])
+def test_where_nothing_interrupts_a_sum_the_process_ends_with_the_helper_that_failed(codes, over, expected, capsys):
+    context, event, ended = multiprocessing.get_context("spawn"), threading.Event(), []
+    helpers = [context.Process(target=os._exit, args=(code,)) for code in codes]
+    for helper in helpers:
+        helper.start()
+    if over:
+        event.set()
+    world._end_with(helpers, event, ended.append)
+    assert ended == expected and ("ended with code 3" in capsys.readouterr().err) == bool(expected)
 
+
+def test_no_part_is_learned_where_a_process_has_no_share_of_a_batch():
+    trainer = Trainer(0, micro_batch=4)
+    assert float(trainer._backward(lambda images, labels: 1 / 0, torch.empty(0), torch.empty(0), 1)) == 0
+
+
+def _ends(found, device):
     os._exit(7)

@@ -34,7 +34,7 @@ class ExtraKeys:
     def attend(self, index: int, block: nn.Module, x: Tensor, read: int | None = None) -> Tensor:
         """Attention output of the first `read` (None: all) of the image tokens x (B, N, D) in block `index`; blocks without prompts attend to x
         alone."""
-        return attention_with(block.attn, block.norm1(x), self.keys_values(index, block), read)
+        return attention_with(block.attn, x, self.keys_values(index, block), read, block.norm1)
 
 
 class DeepPrompts(nn.Module, ExtraKeys):
@@ -101,9 +101,12 @@ def merge_heads(attn: nn.Module, mixed: Tensor, tokens: Tensor) -> Tensor:
 
 
 @Kernel
-def attention_with(attn: nn.Module, tokens: Tensor, extra: tuple[Tensor, Tensor] | None = None, read: int | None = None) -> Tensor:
-    """Frozen timm attention of the first `read` (None: all) of normalised tokens (B, N, D) over all of them and `extra` keys and values
-    ((B,) H, M, d) -> (B, read or N, D)."""
+def attention_with(
+    attn: nn.Module, tokens: Tensor, extra: tuple[Tensor, Tensor] | None = None, read: int | None = None, norm: nn.Module | None = None
+) -> Tensor:
+    """Frozen timm attention of the first `read` (None: all) of tokens (B, N, D), normalised before or here by `norm`, over all of them and `extra`
+    keys and values ((B,) H, M, d) -> (B, read or N, D)."""
+    tokens = tokens if norm is None else norm(tokens)
     q, k, v = queries_keys_values(attn, tokens, read)
     if extra is not None:
         k, v = (with_extra(own, more) for own, more in zip((k, v), extra, strict=True))
