@@ -67,7 +67,6 @@ def measure(
     """Measure the one method of a request in its second task. Raises InputError for requests of several, and methods that train nothing."""
     torch.set_num_threads(threads)
     compiled = environment.compiles(compiled, device)
-    runner.prepare_kernels(compiled, say)
     with tempfile.TemporaryDirectory() as folder:
         if random_weights:
             request = _with_random_weights(request, Path(folder))
@@ -75,6 +74,7 @@ def measure(
         if len(specs) != 1:
             raise InputError(f"bench measures one method on one benchmark, got {len(specs)} runs; name one with --methods")
         bench = Stopwatch(specs[0], torch.device(device), compiled)
+    runner.prepare_kernels(compiled, say, runner.batch_sizes(bench.method, 1, None))
     say(f"{bench.spec.display}: first task")
     statistics = bench.learn_first_task()
     say(f"{bench.spec.display}: second task, {pairs} pairs of {STEPS} steps")

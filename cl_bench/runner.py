@@ -2,7 +2,7 @@
 
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -23,7 +23,7 @@ from cl_bench.resident import resident
 from cl_bench.run_files import Say
 from cl_bench.source import ImageSet, Source
 from cl_bench.store import Store
-from cl_bench.stream import Sides, Stream, StreamInfo, held_out, limited
+from cl_bench.stream import EVALUATION_BATCH, Sides, Stream, StreamInfo, held_out, limited
 from cl_bench.trainer import Progress, Trainer
 from cl_bench.world import ALONE, World, together
 
@@ -66,7 +66,6 @@ def run(spec: RunSpec, store: Store, terms: Terms, say: Say, progress: Callable[
             return record
         threads = record.threads if record else terms.threads  # the same sums in the same order as before the interruption
         torch.set_num_threads(threads)
-        prepare_kernels(terms.compiles, say)
         marks = {"devices": 1 + len(terms.helpers)} if terms.helpers else {}
         here = environment.describe(device, threads, terms.compiles) | marks
         environments = (*(record.environments if record else ()), here)
@@ -82,6 +81,7 @@ def run(spec: RunSpec, store: Store, terms: Terms, say: Say, progress: Callable[
         )
         try:
             method = build_method(spec, source, torch.device(device), stream.num_tasks)
+            prepare_kernels(terms.compiles, say, batch_sizes(method, 1 + len(terms.helpers), terms.micro_batch))
             if terms.helpers and method.couples_batch:
                 raise InputError(f"{spec.label} looks at a whole batch at once, which several devices cannot share; leave out --gpus-per-run")
             if terms.helpers and len(terms.helpers) >= spec.options.get("batch", 1 + len(terms.helpers)):
@@ -185,22 +185,29 @@ def build_method(spec: RunSpec, source: Source, device: torch.device, num_tasks:
     return kind(kind.Config.model_validate(spec.options), backbone.to(device), StreamInfo(spec.init_seed, num_tasks, source.TEMPLATES))
 
 
-def prepare_kernels(compiled: bool, say: Say) -> None:
-    """Compile the frozen blocks or not, and compute in full precision: TF32 would make small singular values noise."""
+def batch_sizes(method: Method, processes: int, micro_batch: int | None) -> set[int]:
+    """How many images pass through the network at a time, but for the last ones of a pass."""
+    batch = getattr(method.config, "batch", EVALUATION_BATCH)
+    learned = {micro_batch} if micro_batch else {-(-batch // processes), batch // processes}
+    return {*learned, micro_batch or EVALUATION_BATCH, getattr(method, "statistics_batch", EVALUATION_BATCH)}
+
+
+def prepare_kernels(compiled: bool, say: Say, sizes: Collection[int] = ()) -> None:
+    """Compile the frozen blocks for these batches or not, and compute in full precision: TF32 would make small singular values noise."""
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     if compiled:
-        compile_all(say)
+        compile_all(say, sizes)
     else:
         plain_all()
 
 
 def follow(world: World, device: str, spec: RunSpec, compiled: bool) -> None:
     """Learn with the first process of a world whatever it learns; it alone evaluates and saves."""
-    prepare_kernels(compiled, lambda line: None)
     source = open_source(spec)
     stream = build_stream(spec, source, torch.device(device))
     method = build_method(spec, source, torch.device(device), stream.num_tasks)
     state, first, micro_batch = world.told()
+    prepare_kernels(compiled, lambda line: None, batch_sizes(method, world.size, micro_batch))
     for index in range(first):
         method.grow(stream.info(index))
     if first:
@@ -239,7 +246,7 @@ def _learn_remaining(
         method.learn(task, trainer)
         learned = time.perf_counter()
         with torch.autocast(device.type, torch.bfloat16, enabled=spec.precision == "bf16"):
-            evaluation = stream.evaluate(method.predict, index + 1, batch=terms.micro_batch or 256)
+            evaluation = stream.evaluate(method.predict, index + 1, batch=terms.micro_batch or EVALUATION_BATCH)
         evaluated = time.perf_counter()
         losses = tuple(method.mean_loss(task, spec.precision) for task in followed[: index + 1]) if followed else None
         predictions[f"task_{index + 1:03d}"] = evaluation.predictions

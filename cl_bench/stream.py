@@ -14,6 +14,8 @@ from cl_bench.resident import Frames, uploaded
 from cl_bench.seeds import permutation
 from cl_bench.source import ImageSet, Source
 
+EVALUATION_BATCH = 256  # test images at a time
+
 
 @dataclass(frozen=True)
 class StreamInfo:
@@ -176,7 +178,7 @@ class Stream:
         return lambda chosen: self._preprocess.plain(self._test.pixels(rows[chosen]), self._test.ready), labels
 
     @torch.inference_mode()
-    def evaluate(self, predict: Callable[[Tensor], Tensor], learned: int, batch: int = 256) -> Evaluation:
+    def evaluate(self, predict: Callable[[Tensor], Tensor], learned: int, batch: int = EVALUATION_BATCH) -> Evaluation:
         """One pass over the test images of all tasks seen after learning `learned` tasks; `predict` gets images alone."""
         seen, rows = self._seen(learned)
         positions = self._position[self._test.labels]

@@ -267,7 +267,7 @@ def test_seeds_of_one_name_with_different_class_orders_are_named_and_not_paired(
         ({"backbone": AUGREG.model_copy(update={"image_size": 112})}, "cifar100/10", {}, r"other image size \(112, published: 224\)"),
         ({"transform": Transform()}, "cifar100/10", {}, r"other augmentation \(none, published: autoaugment-cifar10\)"),
         ({"transform": CIFAR.model_copy(update={"normalisation": "unit01"})}, "cifar100/10", {}, "inputs normalised as unit01"),
-        ({"options": as_published("vpt-nsp2", "cifar100/10", temperature=1.0)}, "cifar100/10", {}, r"other temperature \(1.0, published: 28.0\)"),
+        ({"options": as_published("vpt-nsp2", "cifar100/10", temperature=1.0)}, "cifar100/10", {}, r"other temperature \(1, published: 28\)"),
         ({"transform": CIFAR.model_copy(update={"crop_scale": 0.9})}, "cifar100/10", {}, r"other crop_scale \(0.9, published: 0.08\)"),
         ({"precision": "bf16"}, "cifar100/10", {}, "computed in bf16"),
         ({"label": "vpt-nsp2[layers=3]"}, "cifar100/10", {"select": "nsp2[layers=3]"}, "layers = 3, where the published row says nothing"),

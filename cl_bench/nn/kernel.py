@@ -1,16 +1,18 @@
 """Functions that may be compiled: what a frozen block does to its tokens."""
 
 import functools
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Collection
 
 import torch
 from torch._dynamo.exc import TorchDynamoException
 
+RARE = 1000  # calls: about 80 batches of a ViT-B
 GRAPHS = 64  # of one function: with and without gradients, all tokens or one, and every form of a method's extra keys
 
 
 class Kernel:
-    """A function that runs as it is until `compile_all`; a decorator."""
+    """A function that runs as it is until `compile_all`; a decorator. Its second argument is a batch."""
 
     known: list["Kernel"] = []
 
@@ -22,11 +24,15 @@ class Kernel:
     def __call__(self, *arguments, **named):
         return self.run(*arguments, **named)
 
-    def compile(self, say: Callable[[str], None], **settings) -> None:
+    def compile(self, say: Callable[[str], None], sizes: Collection[int], **settings) -> None:
         """Run compiled from now on; where that is impossible, plainly, which is said once. `settings` are those of torch.compile."""
-        compiled = torch.compile(self.plain, **settings)
+        compiled, calls = torch.compile(self.plain, dynamic=False, **settings), Counter()
 
         def run(*arguments, **named):
+            size = len(arguments[1])
+            if size not in sizes and calls[size] < RARE:
+                calls[size] += 1
+                return self.plain(*arguments, **named)
             try:
                 return compiled(*arguments, **named)
             except TorchDynamoException as error:
@@ -37,12 +43,15 @@ class Kernel:
         self.run = run
 
 
-def compile_all(say: Callable[[str], None], **settings) -> None:
-    """Compile every kernel at its first call: one graph serves all blocks, and all batch sizes from the second one on."""
+def compile_all(say: Callable[[str], None], sizes: Collection[int], **settings) -> None:
+    """Compile every kernel at its first call with a batch of each of these sizes: one graph serves all blocks.
+
+    Other batches, such as the last one of a pass, run plainly unless they turn out to be many: a graph for any size would be slower for all.
+    """
     limit = "recompile_limit" if hasattr(torch._dynamo.config, "recompile_limit") else "cache_size_limit"  # its name before torch 2.6
     setattr(torch._dynamo.config, limit, GRAPHS)
     for kernel in Kernel.known:
-        kernel.compile(say, **settings)
+        kernel.compile(say, sizes, **settings)
 
 
 def plain_all() -> None:

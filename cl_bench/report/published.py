@@ -13,6 +13,7 @@ from cl_bench.errors import InputError
 from cl_bench.metrics import ACCURACY_CONVENTIONS, FORGETTING_CONVENTIONS
 from cl_bench.record import RunSpec
 from cl_bench.report.select import Conventions, options_in, settings_of
+from cl_bench.request import format_option
 
 METRICS = ("accuracy", "forgetting")
 
@@ -150,7 +151,9 @@ class Registry:
                 reasons.append(f"other {name} ({own}, published: {theirs})")
         settings, named = settings_of(spec), options_in(spec.label)
         theirs = self._settings(number, spec)
-        reasons += [f"other {key} ({settings[key]}, published: {value})" for key, value in theirs.items() if settings.get(key, value) != value]
+        for key, value in theirs.items():
+            if settings.get(key, value) != value:
+                reasons.append(f"other {key} ({format_option(settings[key])}, published: {format_option(value)})")
         stated = {*theirs, *spec.transform.model_dump(), "passes", "as_published"}
         reasons += [f"{key} = {value}, where the published row says nothing" for key, value in named.items() if key not in stated]
         if spec.precision != "fp32":
