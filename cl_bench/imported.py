@@ -92,8 +92,11 @@ def read_matrix(path: Path, spec: ImportedSpec, test_sizes: tuple[int, ...] | No
     if test_sizes is not None and len(test_sizes) != len(rows):
         raise InputError(f"{path} has {len(rows)} tasks, --test-sizes has {len(test_sizes)}")
     sizes, scale = test_sizes or (PARTS,) * len(rows), 100.0 if percent else 1.0
-    if not percent and max(value for row in rows for value, _ in row) > 1:
+    largest = max(value for row in rows for value, _ in row)
+    if not percent and largest > 1:
         raise InputError(f"{path} holds values above 1; give --percent if they are percentages")
+    if percent and largest <= 1:
+        raise InputError(f"{path} holds no value above 1; leave out --percent if they are fractions")
     correct = []
     for line, row in enumerate(rows, 1):
         for column, (value, decimals) in enumerate(row, 1):

@@ -31,6 +31,7 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_run_prints_the_table_writes_the_report_and_repeating_it_trains_nothing(capsys, here, base):
     code, out, err = call(capsys, "run", "--methods", "nsp2[eta=0.9|1],joint", "--seeds", "2", *base)
     assert code == 0, err

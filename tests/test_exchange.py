@@ -205,6 +205,7 @@ def test_with_test_sizes_the_counts_are_those_of_images(tmp_path):
         ("80\n60,x\n50,60,70\n", {}, "line 2: could not convert"),
         ("", {}, "holds no numbers"),
         ("80\n60,70\n50,60,70\n", {"percent": False}, "give --percent"),
+        ("0.8\n0.6,0.7\n0.5,0.6,0.7\n", {}, "leave out --percent"),
         ("80.44\n60,70\n50,60,70\n", {"sizes": (101, 100, 100)}, "line 1, task 1: 80.44 of 101 images is not a whole number"),
         ("80\n60,70\n50,60,70\n", {"sizes": (7, 100, 100)}, "line 1, task 1: 80 of 7 images is not a whole number"),
     ],

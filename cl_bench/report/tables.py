@@ -144,6 +144,7 @@ SPECIAL = {
     "^": r"\textasciicircum{}", "±": r"$\pm$", "–": "--", "—": "---", "†": r"$\dagger$", "‡": r"$\ddagger$", "§": r"\S{}", "…": "...",
     "<": r"\textless{}", ">": r"\textgreater{}", "↑": r"$\uparrow$", "↓": r"$\downarrow$", "→": r"$\to$", "✓": r"$\checkmark$", "×": r"$\times$",
     "≥": r"$\geq$", "≤": r"$\leq$", "≈": r"$\approx$", "−": "$-$", "∞": r"$\infty$", "·": r"$\cdot$", "“": "``", "”": "''", "‘": "`", "’": "'",
+    "«": r"$\ll$", "»": r"$\gg$",
     **{character: rf"$\{name}$" for character, name in GREEK.items()},
     **{character: rf"\textsuperscript{{{digit}}}" for digit, character in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")},
     **{character: f"$_{digit}$" for digit, character in enumerate("₀₁₂₃₄₅₆₇₈₉")},
