@@ -48,7 +48,7 @@ def cluster(tmp_path):
     made.close()
 
 
-@pytest.mark.slow
+@pytest.mark.faults
 def test_a_plan_has_the_same_records_on_two_workers_as_on_this_machine(base, cluster, tmp_path):
     arguments = ["run", "--methods", "seq,nsp2[eta=0.5|0.9]", "--set", "passes=3", *base]
     (tmp_path / "here").mkdir()

@@ -158,12 +158,15 @@ trainer.Trainer._backward = short_of_memory
 """
 
 
+@pytest.mark.faults
+def test_out_of_memory_is_a_failure_where_nothing_is_to_be_tried_again(base, tmp_path):
+    code, _, err = finish(start(tmp_path, "run", "--methods", "seq", "--set", "passes=2", *base, "--no-retry", patch=OUT_OF_MEMORY))
+    assert code == 1 and "CUDA out of memory" in err
+
+
 @pytest.mark.slow
 def test_out_of_memory_is_tried_once_more_in_parts_of_the_same_batch(base, tmp_path):
-    arguments = ["run", "--methods", "seq", "--set", "passes=2", *base]
-    code, _, err = finish(start(tmp_path, *arguments, "--no-retry", patch=OUT_OF_MEMORY))
-    assert code == 1 and "CUDA out of memory" in err
-    code, _, err = finish(start(tmp_path, *arguments, patch=OUT_OF_MEMORY))
+    code, _, err = finish(start(tmp_path, "run", "--methods", "seq", "--set", "passes=2", *base, patch=OUT_OF_MEMORY))
     assert code == 0 and "out of memory, tried again with 2 images at a time" in err
     assert [task.micro_batch for task in records(tmp_path)[0].tasks] == [2, 2, 2, 2]
 
