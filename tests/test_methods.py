@@ -48,7 +48,8 @@ def test_scores_cover_exactly_the_classes_seen_after_every_task(name, tasks):
         assert all(0 <= right <= size for right, size in zip(evaluation.correct, stream.test_sizes, strict=False))
 
 
-@cases
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("tasks", [pytest.param(TASKS[n], marks=() if n == 4 else pytest.mark.slow, id=str(n)) for n in TASKS])
 def test_it_learns_something(name, tasks):
     if name == "clip-zeroshot":
         pytest.skip("does not learn")
