@@ -59,6 +59,7 @@ class Store:
 
     def __init__(self, root: Path):
         self.root = Path(root)
+        self._known: dict[int, tuple[RunSpec, Path]] = {}  # the folders that `records` has read, by the specification object in memory
 
     def prepare(self) -> None:
         """Create the folder; raises InputError when it cannot be written."""
@@ -74,6 +75,9 @@ class Store:
 
     def folder(self, spec: RunSpec) -> Path:
         """The run's own folder (it may not exist yet)."""
+        known, folder = self._known.get(id(spec), (None, None))
+        if known is spec:
+            return folder
         return self.root / "runs" / f"{spec.method}-{spec.run_id()}"
 
     def load(self, spec: RunSpec) -> RunRecord | None:
@@ -121,6 +125,7 @@ class Store:
                 yield path, str(error)
                 continue
             if path.parent.name == f"{record.spec.method}-{run_id}":
+                self._known[id(record.spec)] = (record.spec, path.parent)
                 yield record
             else:  # a copy must not count as another run
                 yield path, f"{path.parent} is a copy of the run {run_id}; remove it, or merge results folders with `cl-bench merge`"

@@ -4,6 +4,7 @@ import io
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from cl_bench.store import UNREADABLE, Store
 LEVEL = 0.05
 RESAMPLES = 2_000  # for a 95 % interval; as many more as a level is stricter
 EXACT_PAIRS = 20
+HEADER = 128  # bytes before the numbers in a .npy file of a vector
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,7 @@ class Answers:
             self._tasks[key] = tasks_of(truth, record)
         tasks, right = self._tasks[key], answers == truth
         counts = np.bincount(tasks[right & (tasks >= 0)], minlength=len(record.test_sizes))
-        return Answered(right, tasks, truth) if counts.tolist() == list(record.correct[-1]) else None
+        return Answered(right, tasks, truth) if counts.tolist() == list(record.tasks[-1].correct) else None
 
     def _truth(self, arrays: zipfile.ZipFile) -> np.ndarray:
         """The true classes in a file; most runs share them, and the same checksum and size are the same array (the counts are checked with it)."""
@@ -138,7 +140,21 @@ class Answers:
 
 
 def _array(arrays: zipfile.ZipFile, name: str) -> np.ndarray:
-    return np.lib.format.read_array(io.BytesIO(arrays.read(name)), allow_pickle=False)
+    content = arrays.read(name)
+    shape, dtype = _header(content[:HEADER])
+    return np.frombuffer(content, dtype, offset=HEADER).reshape(shape)
+
+
+@lru_cache(maxsize=64)  # most files have the same one, which takes longer to understand than the numbers behind it
+def _header(start: bytes) -> tuple[tuple[int, ...], np.dtype]:
+    """Shape and type of a vector of numbers from the first `HEADER` bytes of its .npy file. Raises ValueError for anything else."""
+    file = io.BytesIO(start)
+    if np.lib.format.read_magic(file) != (1, 0):
+        raise ValueError("not a .npy file of version 1.0")
+    shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+    if file.tell() != HEADER or dtype.hasobject or len(shape) != 1:
+        raise ValueError("not a vector of numbers")
+    return shape, dtype
 
 
 def tasks_of(truth: np.ndarray, record: RunRecord) -> np.ndarray:
