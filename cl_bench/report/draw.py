@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import matplotlib
+from fontTools import subset
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_pdf import FigureCanvasPdf
 
@@ -15,6 +16,8 @@ from cl_bench.report.figures import Drawn
 from cl_bench.report.select import Conventions, Panel
 from cl_bench.store import write_atomically
 
+# Text is laid out before its font is embedded, so a PDF needs no kerning or ligatures of it; cutting those tables down takes as long as drawing.
+subset.Options._drop_tables_default = [*getattr(subset.Options, "_drop_tables_default", []), "GDEF", "GPOS", "GSUB"]
 KINDS = {
     "accuracy": figures.accuracy,  # on the classes seen after each task
     "losses": figures.losses,  # of tasks 1 and 2 after each later task
