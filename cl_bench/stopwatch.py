@@ -1,9 +1,8 @@
 """Times of what a method does in the second task of its stream, and of the bare frozen network in the same process."""
 
-import contextlib
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import numpy as np
 import torch
@@ -102,7 +101,7 @@ class Stopwatch:
     @torch.no_grad()
     def bare_forward(self, precise: bool = False) -> None:
         """timm's own forward, without gradients; with `precise` in full precision, as statistics are computed."""
-        with contextlib.nullcontext() if precise else self._autocast():
+        with nullcontext() if precise else self._autocast():
             _timm_features(self.backbone, self.inputs)
 
     @torch.inference_mode()

@@ -137,10 +137,10 @@ def _compare(layout: TableLayout, grid: Sequence[Sequence[Row | None]], found: F
             if place == base or row is None or grid[base][index] is None or line.bound:
                 continue
             _warn_of_other_orders(layout.name, row, grid[base][index], found)
+            if row.ran and grid[base][index].ran and not significance.pairs(row, grid[base][index]):
+                found.warnings.append(f"{layout.name}: no two runs of {row.title} and {made.baseline} on {column.heading} share order and seeds")
             for offset, metric in enumerate(layout.metrics):
                 result = significance.compare(row, grid[base][index], metric, found.conventions, (found.answers, found.answers))
-                if result is None and offset == 0 and row.ran and grid[base][index].ran:
-                    found.warnings.append(f"{layout.name}: no two runs of {row.title} and {made.baseline} on {column.heading} share order and seeds")
                 if result:
                     cell_ = line.cells[index * len(layout.metrics) + offset]
                     made.differences.append(Difference.of(line.title, column.heading, heading(metric), result))

@@ -37,7 +37,7 @@ class Found:
         rows = [(place, row) for place in self.places(column, wanted) for row in place.rows]
         if wanted.imported is not None:
             backbone = wanted.backbone or column.backbone
-            found = (row for place, row in rows if row.imported and row.display == wanted.imported)
+            found = (row for _, row in rows if row.imported and row.display == wanted.imported)
             return next((row for row in found if backbone in (None, row.spec.backbone) or row.spec.backbone is None), None)
         fitting = [(place, row) for place, row in rows if not row.imported and _answers_to(row, wanted)]
         if len({id(place) for place, _ in fitting}) > 1:
