@@ -81,14 +81,16 @@ def report(
     forgetting: Annotated[opt.ForgettingName | None, Optional(help="definition of forgetting (default: the file's, or chaudhry)")] = None,
 ) -> None:
     """Write the tables and figures that a file asks for or, without one, those of every benchmark in the results folder."""
-    from cl_bench.report import pictures, write
+    from cl_bench.report import drawing
+
+    drawing.prepare()
+    from cl_bench.report import write
     from cl_bench.report.select import Conventions
     from cl_bench.store import Store
 
     store = Store(results)
     if layout is not None:
         return show(write.of_layout(layout, store, out, accuracy, forgetting))
-    pictures.prepare()
     records, warnings = write.read_records(store)
     for warning in warnings:
         typer.echo(f"warning: {warning}", err=True)

@@ -9,9 +9,11 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from pydantic_core import from_json
+
 from cl_bench.metrics import final_accuracy
-from cl_bench.record import RunSpec, digest
-from cl_bench.store import Store, write_atomically
+from cl_bench.record import RunSpec
+from cl_bench.store import Store, unsealed, write_atomically
 
 VERSION = 1
 
@@ -70,15 +72,15 @@ def _summary(path: Path) -> Summary:
     """From the record file, its seal checked, without validating what it holds: listings of thousands are to be quick."""
     folder = path.parent.name
     try:
-        sealed = json.loads(path.read_text())
-        record = sealed["record"]
-        if sealed["digest"] != digest(record) or not folder.endswith(sealed["run_id"]):
+        content, run_id, unchanged = unsealed(path.read_bytes())
+        if not unchanged or not folder.endswith(run_id):
             raise ValueError("its content does not match its digest")
+        record = from_json(content)
         spec = RunSpec.model_construct(**record["spec"])
         correct = [task["correct"] for task in record["tasks"]]
         return Summary(
             folder=folder,
-            run_id=sealed["run_id"],
+            run_id=run_id,
             status=record["status"],
             tasks=len(correct),
             of=spec.num_learned,

@@ -95,4 +95,4 @@ def _copy(record: RunRecord, folder: Path, target: Store, compact: bool, warning
         for pattern in FILES:
             for path in sorted(folder.glob(pattern)):
                 shutil.copyfile(path, place / path.name)
-    target.save(record, compact)
+    target.save(record)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import threading
 import time
 import zipfile
@@ -15,10 +16,13 @@ from pydantic_core import from_json
 
 from cl_bench.config import canonical_json
 from cl_bench.errors import InputError
-from cl_bench.record import RunRecord, RunSpec, digest
+from cl_bench.record import RunRecord, RunSpec
 
 # what reading a file of predictions that is missing, cut short or broken raises
 UNREADABLE = (FileNotFoundError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error)
+
+
+_WRITTEN = re.compile(rb'\{"digest": "(?P<digest>\w+)", "run_id": "(?P<run_id>\w+)", "record":\n(?P<content>.+)\n\}\n')
 
 
 class DamagedRecord(Exception):
@@ -85,11 +89,11 @@ class Store:
         path = self.folder(spec) / "record.json"
         return read_record(path) if path.exists() else None
 
-    def save(self, record: RunRecord, compact: bool = False) -> None:
-        """Write the record atomically, sealed with the digest of its content; `compact` leaves out line breaks."""
-        content = record.model_dump(mode="json")
-        text = json.dumps({"digest": digest(content), "run_id": record.spec.run_id(), "record": content}, indent=None if compact else 1)
-        write_atomically(self.folder(record.spec) / "record.json", text.encode())
+    def save(self, record: RunRecord) -> None:
+        """Write the record atomically, sealed with the digest of its content."""
+        content = canonical_json(record.model_dump(mode="json"))
+        seal = f'{{"digest": "{sha256(content.encode()).hexdigest()}", "run_id": "{record.spec.run_id()}", "record":'
+        write_atomically(self.folder(record.spec) / "record.json", f"{seal}\n{content}\n}}\n".encode())
 
     def find(self, run: str) -> RunSpec:
         """The specification of the recorded run with this id, unique beginning of an id, or folder. Raises InputError."""
@@ -139,15 +143,28 @@ def read_record(path: Path) -> RunRecord:
 def _read(path: Path) -> tuple[RunRecord, str]:
     """A record and its run's id."""
     try:
-        sealed = from_json(path.read_bytes())
-        content = canonical_json(sealed["record"])
+        content, stated_id, unchanged = unsealed(path.read_bytes())
         record = RunRecord.model_validate_json(content)
     except (OSError, ValueError, KeyError, TypeError) as error:
         reason = f"{error.error_count()} bad values" if isinstance(error, ValidationError) else f"{type(error).__name__}: {error}"
         raise DamagedRecord(f"{path} is truncated or not a record ({reason})") from error
-    if sealed.get("digest") != sha256(content.encode()).hexdigest():
+    if not unchanged:
         raise DamagedRecord(f"{path} was changed after it was written (its content does not match its digest)")
     run_id = record.spec.run_id()
-    if sealed.get("run_id") != run_id:
+    if stated_id != run_id:
         raise DamagedRecord(f"{path} does not belong to its run id")
     return record, run_id
+
+
+def unsealed(data: bytes) -> tuple[bytes, str, bool]:
+    """From a record's file: the JSON of the record, the run id stated beside it, and whether its content is what the digest says.
+
+    Raises ValueError, KeyError or TypeError for what is not such a file. White space and the order of keys may differ from what `Store.save`
+    writes; as it writes them, the content need not be decoded to be believed.
+    """
+    written = _WRITTEN.fullmatch(data)
+    if written and sha256(written["content"]).hexdigest() == written["digest"].decode():
+        return written["content"], written["run_id"].decode(), True
+    sealed = from_json(data)
+    content = canonical_json(sealed["record"]).encode()
+    return content, sealed["run_id"], sealed["digest"] == sha256(content).hexdigest()

@@ -17,8 +17,9 @@ def test_bad_records_are_never_believed(whole_run, tmp_path):
     path = tmp_path / "record.json"
     for damaged, message in [
         (text[: len(text) // 2], "truncated"),
-        (text.replace('"status": "done"', '"status": "running"'), "changed after it was written"),
+        (text.replace('"status":"done"', '"status":"running"'), "changed after it was written"),
         (json.dumps({**json.loads(text), "run_id": "0" * 16}), "does not belong"),
+        (text.replace(spec.run_id(), "0" * 16), "does not belong"),
         ("{}", "not a record"),
         ("", "not a record"),
     ]:
@@ -27,11 +28,20 @@ def test_bad_records_are_never_believed(whole_run, tmp_path):
             read_record(path)
 
 
+def test_a_record_may_be_laid_out_otherwise_than_it_was_written(whole_run, tmp_path):
+    spec, record, root = whole_run
+    text = (Store(root).folder(spec) / "record.json").read_text()
+    path = tmp_path / "record.json"
+    for indent in (None, 1):
+        path.write_text(json.dumps(json.loads(text), indent=indent))
+        assert read_record(path) == record
+    path.write_text(text.replace(":", ": ", 5))
+    assert read_record(path) == record
+
+
 DAMAGE = {
     "a truncated record": lambda f: (f / "record.json").write_text((f / "record.json").read_text()[:200]),
-    "an edited record": lambda f: (f / "record.json").write_text(
-        (f / "record.json").read_text().replace('"correct"', '"correct" ', 1).replace("12,", "13,", 1)
-    ),
+    "an edited record": lambda f: (f / "record.json").write_text((f / "record.json").read_text().replace('"correct":[', '"correct":[1', 1)),
     "a truncated checkpoint": lambda f: next(f.glob("checkpoint-*")).write_bytes(next(f.glob("checkpoint-*")).read_bytes()[:-10]),
     "a missing checkpoint": lambda f: next(f.glob("checkpoint-*")).unlink(),
     "truncated predictions": lambda f: (f / "predictions.npz").write_bytes(

@@ -61,7 +61,7 @@ def test_the_index_is_used_and_never_believed_over_a_changed_record(store, monke
 
 def test_an_edited_record_is_listed_as_damaged(store):
     path = next((store.root / "runs").glob("vpt-seq*/record.json"))
-    path.write_text(path.read_text().replace('"status": "done"', '"status": "fail"'))
+    path.write_text(path.read_text().replace('"status":"done"', '"status":"fail"'))
     assert states(store)["vpt-seq"] == "damaged"
 
 

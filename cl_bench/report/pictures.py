@@ -1,34 +1,20 @@
-"""Figures are drawn in other processes while the tables are made: importing matplotlib and drawing is half the time of a report."""
+"""Which figures a report has and what each of them shows; they are drawn while the tables are made."""
 
-import os
-import signal
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from functools import cache
-from multiprocessing import get_context
 from pathlib import Path
 
 from cl_bench import metrics
-from cl_bench.errors import RunFailed
+from cl_bench.report import drawing
 from cl_bench.report.found import Found
 from cl_bench.report.layout import FigureLayout
 from cl_bench.report.select import Benchmark, Conventions, Panel, sweep_rows
 
-PROCESSES = 4  # at most, and not more than there are processors
-QUEUE = 3  # figures that wait for a process before another is started: starting one takes as long as drawing two
 MOST_ROWS, MOST_SWEEPS = 12, 3  # in a figure that nobody chose the rows of
 NEEDS = {
     "losses": "no run has followed its losses from its first task on (`cl-bench run --losses`, before it is finished)",
     "tradeoff": "fewer than two values of the option were run",
     "pretraining": "no backbone has both rows",
 }
-_BEGUN: list[Future] = []  # and not finished
-
-
-def prepare() -> None:
-    """Let a process import what drawing needs, while this one reads the records."""
-    _submit()
 
 
 def panels(layout: FigureLayout, found: Found) -> list[Panel]:
@@ -75,39 +61,5 @@ def of_benchmark(benchmark: Benchmark, conventions: Conventions, folder: Path) -
 
 
 def _begin(kind: str, option: str, shown: Sequence[Panel], conventions: Conventions, path: Path) -> Callable[[], list[Path]]:
-    begun = _submit(kind, option, shown, conventions, path.absolute())  # the process may have been started in another folder
-    return lambda: [path.with_name(drawn.name) for drawn in _result(begun)]
-
-
-def _submit(*arguments) -> Future:
-    _BEGUN[:] = [begun for begun in _BEGUN if not begun.done()]
-    place = min(len(_BEGUN) // QUEUE, PROCESSES - 1, (os.cpu_count() or 1) - 1)
-    try:
-        begun = _process(place).submit(_draw, *arguments)
-    except BrokenProcessPool:  # it was ended from outside since
-        _process.cache_clear()
-        begun = _process(place).submit(_draw, *arguments)
-    _BEGUN.append(begun)
-    return begun
-
-
-def _draw(*arguments) -> list[Path]:
-    from cl_bench.report import draw
-
-    return draw.files(*arguments) if arguments else []
-
-
-def _result(begun: Future) -> list[Path]:
-    try:
-        return begun.result()
-    except BrokenProcessPool as error:
-        _process.cache_clear()
-        raise RunFailed(
-            "the process that draws the figures ended early: too little memory, or a script without `if __name__ == '__main__':`"
-        ) from error
-
-
-@cache
-def _process(place: int) -> ProcessPoolExecutor:
-    """One that draws, kept for the next report of this process; Ctrl-C is for the process that waits."""
-    return ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN))
+    begun = drawing.submit(kind, option, shown, conventions, path.absolute())  # the process may have been started in another folder
+    return lambda: [path.with_name(drawn.name) for drawn in drawing.result(begun)]

@@ -34,15 +34,13 @@ def of_records(records: Sequence[RunRecord], store: Store, out: Path, convention
     benchmarks = group(records, others)
     if not benchmarks:
         raise InputError("there are no runs to report; `cl-bench run` makes some")
-    made, drawn, paths = [], [], []
+    folders = [out / benchmark.slug for benchmark in benchmarks]
     with _writing(out):
-        for benchmark in benchmarks:
-            folder = out / benchmark.slug
+        for folder in folders:
             folder.mkdir(parents=True, exist_ok=True)
-            table = tables.of_benchmark(benchmark, conventions)
-            paths += _write_table(table, folder, "table")
-            drawn.append(pictures.of_benchmark(benchmark, conventions, folder))
-            made.append(table)
+        drawn = [pictures.of_benchmark(benchmark, conventions, folder) for benchmark, folder in zip(benchmarks, folders, strict=True)]
+        made = [tables.of_benchmark(benchmark, conventions) for benchmark in benchmarks]
+        paths = [path for table, folder in zip(made, folders, strict=True) for path in _write_table(table, folder, "table")]
         files = [[path for wait in begun for path in wait()] for begun in drawn]
         paths += [path for found in files for path in found]
         parts = [(table, _pictures(found)) for table, found in zip(made, files, strict=True)]
@@ -56,8 +54,6 @@ def of_layout(path: Path, store: Store, out: Path, accuracy: str | None, forgett
     Raises InputError when the specification cannot be used, when a selector has several answers, or when none has any.
     """
     wanted = layout.read(path)
-    if wanted.figures:
-        pictures.prepare()
     conventions = Conventions(accuracy or wanted.accuracy, forgetting or wanted.forgetting)
     registry = published.load((path.parent / wanted.published).resolve()) if wanted.published else None
     records, warnings = read_records(store)
