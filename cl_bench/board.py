@@ -49,6 +49,11 @@ class Board:
                 self._changed.wait(LOOK_AGAIN_SECONDS)
         return None
 
+    @property
+    def waits(self) -> bool:
+        """Whether there is a run to hand out, now or later."""
+        return bool(self._waiting) and not self._stopped
+
     def give_back(self, spec: RunSpec) -> None:
         """Hand a run out again later."""
         self.finished(spec)

@@ -40,21 +40,28 @@ def run(
     accuracy: opt.Accuracy = "task_mean", forgetting: opt.Forgetting = "chaudhry",
 ) -> None:  # fmt: skip
     """Train methods on a class-incremental stream and print the table. Repeating the command continues what was interrupted."""
-    from rich.console import Console
-
-    from cl_bench import orchestrator
-    from cl_bench.plan import make_plan
-    from cl_bench.request import parse_duration
-    from cl_bench.store import Store
+    from cl_bench import places
+    from cl_bench.request import parse_duration, parse_methods, parse_seeds
+    from cl_bench.starter import Starter
 
     if dry_run:
         return plan_(request, devices, jobs, per_gpu, threads, share, results, gpus_per_run)
     limit = None if time_limit is None else parse_duration(time_limit)
-    plan = make_plan(request)
-    for warning in plan.warnings:
-        typer.echo(f"warning: {warning}", err=True)
-    manner = orchestrator.Manner(devices, jobs, per_gpu, gpus_per_run, threads, limit, compiled, retry, share, scheduler)
-    outcomes = orchestrator.execute(plan.specs, Store(results), manner, Console(stderr=True))
+    expected = len(parse_methods(request.methods)) * len(parse_seeds(request.seeds))
+    with Starter() as starter:
+        if scheduler is None:
+            starter.prepare(threads or places.share(jobs or expected))
+        from rich.console import Console
+
+        from cl_bench import orchestrator
+        from cl_bench.plan import make_plan
+        from cl_bench.store import Store
+
+        plan = make_plan(request)
+        for warning in plan.warnings:
+            typer.echo(f"warning: {warning}", err=True)
+        manner = orchestrator.Manner(devices, jobs, per_gpu, gpus_per_run, threads, limit, compiled, retry, share, scheduler)
+        outcomes = orchestrator.execute(plan.specs, Store(results), manner, Console(stderr=True), starter)
     if not any(outcome.trained for outcome in outcomes):
         typer.echo("nothing to train: every run of this command is finished", err=True)
     records = [outcome.record for outcome in outcomes if outcome.record]
@@ -177,6 +184,23 @@ def run_one(
         exit_with(str(error), processes.BUSY)
     except Stopped as error:
         exit_with(str(error), processes.STOPPED)
+
+
+@app.command("run-told", hidden=True)
+def run_told() -> None:
+    """Import what a run needs, then do what a line of standard input says: the arguments of a command, and the log for what it prints."""
+    import json
+
+    from cl_bench import runner  # noqa: F401 - takes seconds
+
+    line = sys.stdin.readline()
+    if not line:  # nobody is left to tell
+        return
+    told = json.loads(line)
+    log = os.open(told["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    for stream in (1, 2):
+        os.dup2(log, stream)
+    main(told["arguments"])
 
 
 def _first_signal() -> threading.Event:

@@ -20,12 +20,11 @@ def certify(
 ) -> None:
     """Ask a finished run whether its predictions depend on the batch: images alone, in batches, in shuffled batches. `run` does so by itself."""
     from cl_bench import places, runner
-    from cl_bench.decode import cores
     from cl_bench.store import Store
 
     store = Store(results)
     spec = store.find(run)
-    runner.recertify(spec, store, places.devices(device)[0], cores(), typer.echo)
+    runner.recertify(spec, store, places.devices(device)[0], len(places.cores()), typer.echo)
 
 
 @app.command()

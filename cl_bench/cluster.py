@@ -15,6 +15,7 @@ from cl_bench.errors import Busy, InputError, RunFailed
 from cl_bench.places import Place
 from cl_bench.processes import Ended
 from cl_bench.record import RunSpec
+from cl_bench.starter import Starter
 from cl_bench.store import Store, write_atomically, write_spec
 from cl_bench.watch import Line, Watch
 
@@ -139,7 +140,8 @@ def carry_out_some(
             worker.log_event(TOPIC, {"run": spec.run_id(), **facts})
 
         arguments = [*options, "--pause-after", str(seconds)]
-        ended = processes.carry_out(spec, store, place, arguments, _Relay(report))
+        with Starter() as starter:
+            ended = processes.carry_out(spec, store, place, arguments, _Relay(report), starter, more=False)
         return ended.code, ended.said, _packed(store, spec, key)
 
 

@@ -12,19 +12,15 @@ from PIL import Image
 
 from cl_bench.bars import bar
 from cl_bench.errors import InputError
+from cl_bench.places import cores
 
 Image.MAX_IMAGE_PIXELS = 200_000_000
 CHUNK = 256  # images decoded before they are handed on: bounds the memory
 
 
-def cores() -> int:
-    """The processor cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def in_threads(function: Callable, items: Sequence, description: str) -> Iterator:
     """`function` of each item, in order, with progress."""
-    with ThreadPoolExecutor(cores()) as pool, bar(description, len(items)) as advance:
+    with ThreadPoolExecutor(len(cores())) as pool, bar(description, len(items)) as advance:
         for start in range(0, len(items), CHUNK):
             part = items[start : start + CHUNK]
             yield from pool.map(function, part)

@@ -16,6 +16,7 @@ from cl_bench.places import Place, devices, places
 from cl_bench.processes import Ended, carry_out
 from cl_bench.record import RunRecord, RunSpec
 from cl_bench.runner import decode
+from cl_bench.starter import Starter
 from cl_bench.store import DamagedRecord, Store
 from cl_bench.watch import Watch, name
 
@@ -48,8 +49,9 @@ class Outcome:
     trained: bool
 
 
-def execute(specs: Sequence[RunSpec], store: Store, manner: Manner, console: Console) -> list[Outcome]:
-    """Run what is not finished yet and return every spec's outcome, in order. A failed run does not stop the others.
+def execute(specs: Sequence[RunSpec], store: Store, manner: Manner, console: Console, starter: Starter | None = None) -> list[Outcome]:
+    """Run what is not finished yet and return every spec's outcome, in order. A failed run does not stop the others. `starter` may have a process
+    ready.
 
     Raises KeyboardInterrupt after Ctrl-C, when what was running has been saved; InputError when results cannot be written.
     """
@@ -64,6 +66,7 @@ def execute(specs: Sequence[RunSpec], store: Store, manner: Manner, console: Con
     if not pending:
         return [outcomes[spec.run_id()] for spec in specs]
     with Watch(console) as watch, ExitStack() as stack:
+        starter = starter or stack.enter_context(Starter())
         if manner.scheduler is None:
             where = places(devices(manner.device), len(pending), manner.jobs, manner.per_gpu, manner.threads, manner.gpus_per_run)
             decode(pending)
@@ -74,7 +77,7 @@ def execute(specs: Sequence[RunSpec], store: Store, manner: Manner, console: Con
             cluster = stack.enter_context(Cluster(manner.scheduler, manner.threads, watch, manner.compiled))
             where, machine = [cluster.place()] * min(len(pending), manner.jobs or CALLS_AT_A_TIME), cluster.machine()
         keys = first_tasks(pending, store, machine) if manner.share and machine else {}
-        crew = _Crew(Board(pending, store, keys), store, manner, where, watch, cluster, keys)
+        crew = _Crew(Board(pending, store, keys), store, manner, where, watch, cluster, keys, starter)
         with watch.handling_interrupts(crew.board.stop):
             steps = (delayed(crew.step)() for _ in pending)
             for outcome in Parallel(n_jobs=len(where), backend="threading", return_as="generator_unordered", pre_dispatch="all")(steps):
@@ -93,9 +96,18 @@ class _Crew:
     """The places, and what is done in each with the next run from the board."""
 
     def __init__(
-        self, board: Board, store: Store, manner: Manner, where: Sequence[Place], watch: Watch, cluster: Cluster | None, keys: dict[str, str]
+        self,
+        board: Board,
+        store: Store,
+        manner: Manner,
+        where: Sequence[Place],
+        watch: Watch,
+        cluster: Cluster | None,
+        keys: dict[str, str],
+        starter: Starter,
     ):
         self.board, self._store, self._manner, self._watch, self._cluster, self._keys = board, store, manner, watch, cluster, keys
+        self._starter = starter
         self._free: Queue[Place] = Queue()
         for place in where:
             self._free.put(place)
@@ -157,7 +169,7 @@ class _Crew:
     def _in_place(self, spec: RunSpec, place: Place, options: list[str]) -> Ended:
         if self._cluster is not None:
             return self._cluster.carry_out(spec, self._store, options, self._keys.get(spec.run_id()))
-        return carry_out(spec, self._store, place, options, self._watch)
+        return carry_out(spec, self._store, place, options, self._watch, self._starter, self.board.waits)
 
 
 def first_tasks(specs: Sequence[RunSpec], store: Store, machine: dict) -> dict[str, str]:

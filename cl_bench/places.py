@@ -1,8 +1,8 @@
 """Where runs can be carried out on this machine: the devices asked for, cut into places for one run each."""
 
+import os
 from dataclasses import dataclass
 
-from cl_bench.decode import cores
 from cl_bench.errors import InputError
 
 
@@ -44,14 +44,19 @@ def places(found: list[str], runs: int, jobs: int | None = None, per_gpu: int = 
     """
     if gpus_per_run > 1:
         found = _groups(found, per_gpu, gpus_per_run)
-    here = sorted(_allowed())
+    here = sorted(cores())
     count = jobs or max(1, min(runs, len(here) if found == ["cpu"] else len(found) * per_gpu))
-    threads = threads or max(1, len(here) // count // gpus_per_run)
+    threads = threads or share(count * gpus_per_run)
     pinned = found == ["cpu"] and count * threads <= len(here)
     return [
         Place(found[index % len(found)], threads, frozenset(here[index * threads : (index + 1) * threads]) if pinned else None)
         for index in range(count)
     ]
+
+
+def share(count: int) -> int:
+    """Threads of each of so many processes that share this machine's cores."""
+    return max(1, len(cores()) // count)
 
 
 def _groups(found: list[str], per_gpu: int, gpus_per_run: int) -> list[str]:
@@ -63,7 +68,6 @@ def _groups(found: list[str], per_gpu: int, gpus_per_run: int) -> list[str]:
     return [",".join(found[start : start + gpus_per_run]) for start in range(0, len(found) - gpus_per_run + 1, gpus_per_run)]
 
 
-def _allowed() -> set[int]:
-    import os
-
-    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(cores()))
+def cores() -> set[int]:
+    """The processor cores that this process may use."""
+    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))

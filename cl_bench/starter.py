@@ -1,0 +1,103 @@
+"""Starts the processes of runs before there is anything for them to do: importing torch and timm takes as long as learning a small task.
+
+This imports nothing that takes long, so that the first process can start before anything else does.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+import cl_bench
+
+# Tensors of a few megabytes come and go with every layer: memory that is kept, in large pages, need not be mapped and cleared each time.
+ALLOCATION = {"hugetlb": 1, "mmap_threshold": 1 << 25, "trim_threshold": 1 << 30, "top_pad": 1 << 26}
+
+
+class Waiting:
+    """A process that has imported, or is about to import, what a run needs, and waits to be told which."""
+
+    def __init__(self, threads: int):
+        self.threads = threads
+        self._early: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - for what it prints before it knows its log
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "cl_bench", "run-told"],
+            stdin=subprocess.PIPE,
+            stdout=self._early,
+            stderr=self._early,
+            env=_environment(threads),
+            start_new_session=True,  # Ctrl-C reaches the orchestrator alone
+        )
+
+    def tell(self, arguments: Sequence[str], log: Path) -> None:
+        """Let it do as `run-one` with these arguments, everything it prints going to the log."""
+        with suppress(BrokenPipeError):  # it could not import: `early` says why
+            self.process.stdin.write(json.dumps({"arguments": ["run-one", *arguments], "log": str(log.absolute())}).encode() + b"\n")
+            self.process.stdin.close()
+
+    def early(self) -> bytes:
+        """What it printed before it knew its log."""
+        self._early.seek(0)
+        return self._early.read()
+
+    def end(self) -> None:
+        """It is not needed."""
+        self.process.kill()
+        self.process.wait()
+        with suppress(BrokenPipeError):
+            self.process.stdin.close()
+
+
+class Starter:
+    """Starts one process a run, and keeps another ready as long as more runs are to come; a context that ends it when none came."""
+
+    def __init__(self):
+        self._ready: Waiting | None = None
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> "Starter":
+        return self
+
+    def __exit__(self, *exception) -> None:
+        with self._lock:
+            if self._ready is not None:
+                self._ready.end()
+                self._ready = None
+
+    def prepare(self, threads: int) -> None:
+        """Let a process get ready for a run with so many threads. Raises OSError when none can be started."""
+        with self._lock:
+            if self._ready is None:
+                self._ready = Waiting(threads)
+
+    def start(self, threads: int, more: bool) -> Waiting:
+        """A process for a run with so many threads; one more gets ready where `more` runs wait. Raises OSError when none can be started."""
+        with self._lock:
+            found, self._ready = self._ready, None
+        if found is not None and (found.threads != threads or found.process.poll() is not None):
+            found.end()
+            found = None
+        found = found or Waiting(threads)
+        if more:
+            self.prepare(threads)
+        return found
+
+
+def _environment(threads: int) -> dict[str, str]:
+    """Threads, memory, unbuffered output, and the package that this process runs, whatever lies in the current folder."""
+    folders = [str(Path(cl_bench.__file__).resolve().parent.parent), os.environ.get("PYTHONPATH")]
+    return {
+        "GLIBC_TUNABLES": ":".join(f"glibc.malloc.{name}={value}" for name, value in ALLOCATION.items()),
+        **os.environ,
+        "OMP_NUM_THREADS": str(threads),
+        "MKL_NUM_THREADS": str(threads),
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONSAFEPATH": "1",
+        "PYTHONPATH": os.pathsep.join(filter(None, folders)),
+    }
