@@ -14,7 +14,7 @@ import torch
 from pydantic import BaseModel
 from safetensors.torch import save_file
 
-from cl_bench import environment, runner
+from cl_bench import assemble, environment
 from cl_bench.errors import InputError
 from cl_bench.forecast import size
 from cl_bench.plan import make_plan
@@ -74,7 +74,7 @@ def measure(
         if len(specs) != 1:
             raise InputError(f"bench measures one method on one benchmark, got {len(specs)} runs; name one with --methods")
         bench = Stopwatch(specs[0], torch.device(device), compiled)
-    runner.prepare_kernels(compiled, say, runner.batch_sizes(bench.method, 1, None))
+    assemble.prepare_kernels(compiled, say, assemble.batch_sizes(bench.method, 1, None))
     say(f"{bench.spec.display}: first task")
     statistics = bench.learn_first_task()
     say(f"{bench.spec.display}: second task, {pairs} pairs of {STEPS} steps")

@@ -62,6 +62,9 @@ def run(
             typer.echo(f"warning: {warning}", err=True)
         manner = orchestrator.Manner(devices, jobs, per_gpu, gpus_per_run, threads, limit, compiled, retry, share, scheduler)
         outcomes = orchestrator.execute(plan.specs, Store(results), manner, Console(stderr=True), starter)
+    from cl_bench.report import drawing
+
+    drawing.prepare()
     if not any(outcome.trained for outcome in outcomes):
         typer.echo("nothing to train: every run of this command is finished", err=True)
     records = [outcome.record for outcome in outcomes if outcome.record]

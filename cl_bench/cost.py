@@ -7,7 +7,7 @@ from statistics import median
 import numpy as np
 import torch
 
-from cl_bench import certificate, environment, runner
+from cl_bench import assemble, certificate, environment, runner
 from cl_bench.config import canonical_json
 from cl_bench.method import GradientMethod, Method
 from cl_bench.record import RunRecord, RunSpec
@@ -36,16 +36,16 @@ def costs(specs: Sequence[RunSpec]) -> dict[str, Cost]:
     for spec in specs:
         place = (spec.dataset, spec.dataset_argument)
         if place not in sources:
-            sources[place] = runner.open_source(spec)
+            sources[place] = assemble.open_source(spec)
             labels[place] = tuple(sources[place].labels(side) for side in ("train", "test"))
         if spec.family_id() not in found:
-            method = runner.build_method(spec, sources[place], torch.device("cpu"), spec.num_learned)
+            method = assemble.build_method(spec, sources[place], torch.device("cpu"), spec.num_learned)
             found[spec.family_id()] = _cost(spec, method, *labels[place])
     return {spec.run_id(): found[spec.family_id()] for spec in specs}
 
 
 def _cost(spec: RunSpec, method: Method, train: np.ndarray, test: np.ndarray) -> Cost:
-    rows, held = runner.training_rows(spec, train)
+    rows, held = assemble.training_rows(spec, train)
     train, test = train[rows], test if held is None else train[held]
     infos = task_infos(spec.task_classes, spec.joint)
     for info in infos:

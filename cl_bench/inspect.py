@@ -115,7 +115,7 @@ def _state(spec: RunSpec, store: Store) -> str:
 
 def _protocol(spec: RunSpec) -> tuple[list[str], list[str]]:
     """What a benchmark is made of, and what is suspicious about it."""
-    from cl_bench.runner import split_images
+    from cl_bench.assemble import split_images
 
     source = registry.source_class(spec.dataset)(spec.dataset_argument)
     sides = split_images(source, spec)

@@ -9,13 +9,13 @@ from joblib import Parallel, delayed
 from rich.console import Console
 
 from cl_bench import environment, first_task, processes, run_files
+from cl_bench.assemble import decode
 from cl_bench.board import Board
 from cl_bench.cluster import CALLS_AT_A_TIME, Cluster
 from cl_bench.errors import InputError, RunFailed
 from cl_bench.places import Place, devices, places
 from cl_bench.processes import Ended, carry_out
 from cl_bench.record import RunRecord, RunSpec
-from cl_bench.runner import decode
 from cl_bench.starter import Starter
 from cl_bench.store import DamagedRecord, Store
 from cl_bench.watch import Watch, name

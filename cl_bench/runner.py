@@ -2,28 +2,22 @@
 
 import hashlib
 import time
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 
-import numpy as np
 import torch
 from safetensors.torch import save as save_tensors
 
-from cl_bench import backbone as backbones
-from cl_bench import environment, locks, registry, run_files, seeds
+from cl_bench import environment, locks, run_files, seeds
+from cl_bench.assemble import batch_sizes, build_method, build_stream, open_source, prepare_kernels
 from cl_bench.certificate import certify
-from cl_bench.config import canonical_json
 from cl_bench.errors import CannotWrite, InputError, OutOfMemory, RunFailed, Stopped
 from cl_bench.first_task import FirstTask
 from cl_bench.method import Method
-from cl_bench.nn.kernel import compile_all, plain_all
-from cl_bench.preprocess import Preprocess
-from cl_bench.record import CORE_VERSION, RunRecord, RunSpec, TaskRecord
-from cl_bench.resident import resident
+from cl_bench.record import RunRecord, RunSpec, TaskRecord
 from cl_bench.run_files import Say
-from cl_bench.source import ImageSet, Source
 from cl_bench.store import Store
-from cl_bench.stream import EVALUATION_BATCH, Sides, Stream, StreamInfo, held_out, limited
+from cl_bench.stream import EVALUATION_BATCH, Stream
 from cl_bench.trainer import Progress, Trainer
 from cl_bench.world import ALONE, World, together
 
@@ -119,86 +113,6 @@ def _within(seconds: float | None, progress: Callable[[Progress], None]) -> Call
             raise RunFailed(f"the time limit of {seconds:g} s was reached in task {now.task + 1}; the same command goes on with that task")
 
     return report
-
-
-def open_source(spec: RunSpec) -> Source:
-    """The data set of a specification. Raises InputError when it is not the one the specification was made for."""
-    source = registry.source_class(spec.dataset)(spec.dataset_argument)
-    if source.manifest_digest() != spec.manifest_digest:
-        raise InputError(f"data set {spec.dataset!r} has changed since this run was planned; plan it again with `cl-bench run`")
-    if spec.text_sha256 not in (None, source.text_digest()):
-        raise InputError(
-            f"the class names or sentences of {spec.dataset!r} have changed since this run was planned; plan it again with `cl-bench run`"
-        )
-    return source
-
-
-def decode(specs: list[RunSpec]) -> None:
-    """Build every image cache that the runs will map, once and with progress, before they start."""
-    needed = {canonical_json([s.dataset, s.dataset_argument, s.transform.model_dump(), s.backbone.image_size]): s for s in specs}
-    for spec in needed.values():
-        split_images(open_source(spec), spec)
-
-
-def build_stream(spec: RunSpec, source: Source, device: torch.device) -> Stream:
-    """The stream a specification describes; images that fit lie in a GPU's memory, but for those that Pillow augments."""
-    preprocess, sides = Preprocess(spec.backbone, spec.transform, spec.data_seed, device), split_images(source, spec)
-    names = ("train", "test", "train_evaluated")[preprocess.uses_pillow :]
-    moved = resident([getattr(sides, name) for name in names], device)
-    return Stream(replace(sides, **dict(zip(names, moved, strict=True))), spec.task_classes, preprocess, spec.joint, source.text_names())
-
-
-def split_images(source: Source, spec: RunSpec) -> Sides:
-    """The images a run learns and is evaluated on: with `validation` all come from the training side; `limit` then thins what is learned."""
-
-    def evaluated(side: str) -> ImageSet:
-        return source.evaluated(side, spec.transform, spec.backbone.image_size)
-
-    plain = evaluated("train")
-    rows, held = training_rows(spec, plain.labels)
-    test = evaluated("test") if held is None else plain.select(held)
-    learned = plain.select(rows)
-    same = spec.transform.augment == "none" or not plain.ready
-    return Sides(learned if same else source.images("train").select(rows), learned, test)
-
-
-def training_rows(spec: RunSpec, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-    """Which rows of the training side, by its labels, a run learns, and which it is evaluated on instead of the test side (None: the test side)."""
-    rows, held = np.arange(len(labels)), None
-    if spec.validation:
-        rows, held = held_out(labels, spec.validation, spec.data_seed)
-    if spec.limit:
-        rows = rows[limited(labels[rows], spec.limit)]
-    return rows, held
-
-
-def build_method(spec: RunSpec, source: Source, device: torch.device, num_tasks: int) -> Method:
-    """The method on its frozen backbone. Raises InputError when the weights are not those the specification was made for."""
-    kind = registry.method_class(spec.method)
-    if spec.core_version != CORE_VERSION:
-        raise InputError(f"the run was planned for core version {spec.core_version}, this is {CORE_VERSION}; plan it again with `cl-bench run`")
-    if kind.version != spec.method_version:
-        raise InputError(f"{spec.method} is now version {kind.version}, the run was planned for version {spec.method_version}; plan it again")
-    backbone = backbones.load(spec.backbone)
-    if backbone.weights_sha256 != spec.weights_sha256:
-        raise InputError(f"the weights of {spec.backbone.name!r} have changed since this run was planned; plan it again with `cl-bench run`")
-    return kind(kind.Config.model_validate(spec.options), backbone.to(device), StreamInfo(spec.init_seed, num_tasks, source.TEMPLATES))
-
-
-def batch_sizes(method: Method, processes: int, micro_batch: int | None) -> set[int]:
-    """How many images pass through the network at a time, but for the last ones of a pass."""
-    batch = getattr(method.config, "batch", EVALUATION_BATCH)
-    learned = {micro_batch} if micro_batch else {-(-batch // processes), batch // processes}
-    return {*learned, micro_batch or EVALUATION_BATCH, getattr(method, "statistics_batch", EVALUATION_BATCH)}
-
-
-def prepare_kernels(compiled: bool, say: Say, sizes: Collection[int] = ()) -> None:
-    """Compile the frozen blocks for these batches or not, and compute in full precision: TF32 would make small singular values noise."""
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    if compiled:
-        compile_all(say, sizes)
-    else:
-        plain_all()
 
 
 def follow(world: World, device: str, spec: RunSpec, compiled: bool) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from cl_bench import runner
+from cl_bench import assemble
 from cl_bench.backbone import Backbone
 from cl_bench.errors import InputError
 from cl_bench.method import GradientMethod
@@ -50,9 +50,9 @@ class Stopwatch:
         batch = spec.options.get("batch")
         images = STEPS * (batch or 0) * spec.num_learned
         self.spec = spec.model_copy(update={"limit": max(images, len(sum(spec.task_classes, ()))), "options": {**spec.options, "passes": 1}})
-        source = runner.open_source(self.spec)
-        self.stream: Stream = runner.build_stream(self.spec, source, device)
-        self.method = runner.build_method(self.spec, source, device, self.stream.num_tasks)
+        source = assemble.open_source(self.spec)
+        self.stream: Stream = assemble.build_stream(self.spec, source, device)
+        self.method = assemble.build_method(self.spec, source, device, self.stream.num_tasks)
         if not isinstance(self.method, GradientMethod) or self.stream.num_tasks < 2:
             raise InputError(f"{spec.method} trains nothing task after task; name a method that does with --methods")
         self.device, self.batch, self.backbone = device, batch, self.method.backbone

@@ -6,7 +6,7 @@ import torch
 import toys
 from torch._dynamo.utils import counters
 
-from cl_bench import environment, runner
+from cl_bench import assemble, environment, runner
 from cl_bench.nn import kernel
 from cl_bench.nn.prompts import DeepPrompts
 from cl_bench.plan import make_plan
@@ -77,7 +77,7 @@ def test_a_processor_without_bf16_is_told_of(toy_request, tmp_path, monkeypatch)
 @pytest.mark.parametrize(("device", "asked", "compiled"), [("cpu", None, False), ("cpu", True, True), ("cpu", False, False)])
 def test_a_run_compiles_where_it_is_asked_to(toy_request, tmp_path, monkeypatch, device, asked, compiled):
     called = []
-    monkeypatch.setattr(runner, "compile_all", lambda say, sizes: called.append(sizes))
+    monkeypatch.setattr(assemble, "compile_all", lambda say, sizes: called.append(sizes))
     [spec] = make_plan(Request(**{**toy_request, "methods": "seq", "splits": "2", "set": {**runs.QUICK, "passes": 1}})).specs
     runner.run(spec, Store(tmp_path), runner.Terms(device, compiled=asked), lambda line: None, lambda progress: None)
     assert called == [{8, 256, 100}] * compiled  # training, evaluation, statistics

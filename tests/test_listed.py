@@ -20,6 +20,7 @@ from torchvision import transforms
 from torchvision.transforms import InterpolationMode
 
 from cl_bench import augment, listed, source
+from cl_bench.assemble import open_source, split_images
 from cl_bench.cli import main
 from cl_bench.config import Transform
 from cl_bench.errors import InputError
@@ -27,7 +28,7 @@ from cl_bench.listed import Archive, Published, evaluation_image, prepare
 from cl_bench.plan import make_plan
 from cl_bench.preprocess import Preprocess
 from cl_bench.request import Request
-from cl_bench.runner import Terms, open_source, run, split_images
+from cl_bench.runner import Terms, run
 from cl_bench.source import Ragged
 from cl_bench.store import Store
 

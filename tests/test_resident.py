@@ -8,7 +8,7 @@ import runs
 import torch
 import toys
 
-from cl_bench import runner
+from cl_bench import assemble
 from cl_bench.config import Transform
 from cl_bench.preprocess import Preprocess, framed
 from cl_bench.resident import Frames, OnDevice, gathered, packed, resident
@@ -70,7 +70,7 @@ def test_a_run_is_the_same_to_the_last_bit(augment, toy_request, tmp_path: Path,
         asked.append(moved := resident(sides, device, most=1 << 30))
         return moved
 
-    monkeypatch.setattr(runner, "resident", all_of_it)
+    monkeypatch.setattr(assemble, "resident", all_of_it)
     assert runs.execute(spec, tmp_path / "device").outcome() == expected
     assert all(isinstance(side.images, OnDevice) for side in asked[0]) and (asked[0][0] is asked[0][2])  # training images are there once
 
@@ -79,6 +79,6 @@ def test_images_that_pillow_augments_stay_on_the_host(toy_request, monkeypatch):
     spec = runs.spec_of(toy_request)
     spec = spec.model_copy(update={"transform": Transform(augment="crop", augmenter="torchvision")})
     asked = []
-    monkeypatch.setattr(runner, "resident", lambda sides, device: asked.append(sides) or sides)
-    runner.build_stream(spec, runner.open_source(spec), CPU)
+    monkeypatch.setattr(assemble, "resident", lambda sides, device: asked.append(sides) or sides)
+    assemble.build_stream(spec, assemble.open_source(spec), CPU)
     assert len(asked[0]) == 2

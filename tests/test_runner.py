@@ -11,7 +11,7 @@ import pytest
 import torch
 from runs import QUICK, execute, run_until, spec_of
 
-from cl_bench import registry, run_files, runner
+from cl_bench import assemble, registry, run_files
 from cl_bench.errors import InputError, RunFailed
 from cl_bench.record import RunRecord
 from cl_bench.store import Store, read_record, write_spec
@@ -171,8 +171,8 @@ def test_losses_of_the_first_two_tasks_are_followed_where_asked_for_and_change_n
 
 
 def after_the_last_task(record, root):
-    source = runner.open_source(record.spec)
-    stream = runner.build_stream(record.spec, source, torch.device("cpu"))
-    method = runner.build_method(record.spec, source, torch.device("cpu"), stream.num_tasks)
+    source = assemble.open_source(record.spec)
+    stream = assemble.build_stream(record.spec, source, torch.device("cpu"))
+    method = assemble.build_method(record.spec, source, torch.device("cpu"), stream.num_tasks)
     run_files.restore(record, Store(root).folder(record.spec), method, stream, lambda line: None)
     return method, stream
