@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from cl_bench import metrics
+from cl_bench.config import unknown
 from cl_bench.report import drawing
 from cl_bench.report.found import Found
 from cl_bench.report.layout import FigureLayout
@@ -18,7 +19,7 @@ NEEDS = {
 
 
 def panels(layout: FigureLayout, found: Found) -> list[Panel]:
-    """The rows that each part of a figure shows. Raises InputError as `Found.grid`."""
+    """The rows that each part of a figure shows. Raises InputError as `Found.grid`, and for a sweep over an option that no row has."""
     rows, made = found.grid(layout), []
     for place, column in enumerate(layout.columns):
         named = [(wanted.title or line[place].title, line[place]) for wanted, line in zip(layout.rows, rows, strict=True) if line[place]]
@@ -26,6 +27,9 @@ def panels(layout: FigureLayout, found: Found) -> list[Panel]:
             swept = found.places(column) if layout.kind == "tradeoff" else ()
             others = [row for benchmark in swept for row in benchmark.rows]
             made.append(Panel(column.heading, named, others))
+    options = {key for panel in made for _, row in panel.rows if not row.imported for key in row.spec.options}
+    if layout.kind == "tradeoff" and options and layout.sweep not in options:
+        raise unknown(f"option in sweep of {layout.name}", layout.sweep, options)
     return made
 
 
