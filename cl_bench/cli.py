@@ -62,9 +62,6 @@ def run(
             typer.echo(f"warning: {warning}", err=True)
         manner = orchestrator.Manner(devices, jobs, per_gpu, gpus_per_run, threads, limit, compiled, retry, share, scheduler)
         outcomes = orchestrator.execute(plan.specs, Store(results), manner, Console(stderr=True), starter)
-    from cl_bench.report import drawing
-
-    drawing.prepare()
     if not any(outcome.trained for outcome in outcomes):
         typer.echo("nothing to train: every run of this command is finished", err=True)
     records = [outcome.record for outcome in outcomes if outcome.record]
@@ -72,6 +69,9 @@ def run(
     if lacking:
         typer.echo(f"warning: {len(lacking)} runs were begun without --losses and lack them; `cl-bench clean` them and repeat the command", err=True)
     if records:
+        from cl_bench.report import drawing
+
+        drawing.prepare()
         from cl_bench.report import write
         from cl_bench.report.select import Conventions
 
