@@ -1,6 +1,7 @@
 """Finds plugins by name without importing the others: files of `methods/` and `datasets/`, and third parties' entry points."""
 
 import ast
+import functools
 import importlib
 import importlib.metadata
 from dataclasses import dataclass
@@ -36,7 +37,7 @@ def plugins(kind: Kind) -> dict[str, Plugin]:
     found = {}
     for folder in cl_bench.__path__:
         for path in sorted((Path(folder) / kind).glob("[a-z]*.py")):
-            facts = _constants(path)
+            facts = _constants(path, path.stat().st_mtime_ns)
             name = path.stem.replace("_", "-")
             found.setdefault(
                 name,
@@ -48,7 +49,7 @@ def plugins(kind: Kind) -> dict[str, Plugin]:
                     tuple(facts.get("ASKS", {}).items()),
                 ),
             )
-    for entry in importlib.metadata.entry_points(group=f"cl_bench.{kind}"):
+    for entry in _installed(f"cl_bench.{kind}"):
         found.setdefault(entry.name, Plugin(entry.name, entry.module, (), f"from {entry.dist.name if entry.dist else entry.module}"))
     return found
 
@@ -82,7 +83,14 @@ def named_backbones() -> dict:
     return found
 
 
-def _constants(path: Path) -> dict:
+@functools.cache
+def _installed(group: str) -> tuple[importlib.metadata.EntryPoint, ...]:
+    return tuple(importlib.metadata.entry_points(group=group))
+
+
+@functools.cache
+def _constants(path: Path, changed: int) -> dict:
+    """FACTS of a file as it was when it was last changed."""
     facts = {}
     for node in ast.parse(path.read_text()).body:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id in FACTS:

@@ -79,7 +79,7 @@ def test_a_failed_run_leaves_the_others_and_exits_with_1(capsys, here, base):
     assert out.splitlines()[-1] == "2 runs: 1 done, 1 failed" and "the training loss of task 1 became" in out
 
 
-@pytest.mark.slow
+@pytest.mark.faults
 def test_a_damaged_record_is_set_aside_with_a_warning_and_its_run_starts_again(capsys, here, base):
     code, expected, _ = call(capsys, "run", "--methods", "seq", *base)
     [record] = (here / "results" / "runs").glob("*/record.json")

@@ -15,7 +15,7 @@ def keys(*specs):
     return [first_task.key(spec, environment.machine("cpu", 1)) for spec in specs]
 
 
-@pytest.mark.parametrize("methods", ["seq,nsp2,pgp,nsp2[eta=0.5],nsp2[b1=off]"])
+@pytest.mark.parametrize("methods", ["seq,nsp2,nsp2[eta=0.5]", pytest.param("seq,nsp2,pgp,nsp2[eta=0.5],nsp2[b1=off]", marks=pytest.mark.faults)])
 def test_variants_share_one_training_and_their_records_are_those_of_runs_alone(toy_request, tmp_path, methods):
     from cl_bench.plan import make_plan
     from cl_bench.request import Request
@@ -31,7 +31,7 @@ def test_variants_share_one_training_and_their_records_are_those_of_runs_alone(t
         trained.append(0 in counted)
         assert together.tasks[0].first_task_of == (None if trained[-1] and len(trained) == 1 else specs[0].run_id())
         assert alone.tasks[0].first_task_of is None
-    assert trained == [True, False, False, False, False]
+    assert trained == [True] + [False] * (len(specs) - 1)
 
 
 @pytest.mark.parametrize("name", SHARING)

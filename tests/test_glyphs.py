@@ -86,6 +86,7 @@ def test_the_shipped_backbone_is_the_one_its_recipe_describes():
     assert trunk.width == 128 and trunk.depth == 6
 
 
+@pytest.mark.slow
 def test_the_frozen_backbone_tells_new_characters_apart_far_above_chance():
     """Nearest class mean of frozen features over the 200 classes it has never seen; chance is 0.5 %."""
     import torch

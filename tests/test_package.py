@@ -17,6 +17,7 @@ def test_the_folders_of_plugins_and_results_are_no_packages():
     assert not [name for name in ("methods", "datasets", "results", "reports") if (ROOT / name / "__init__.py").exists()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["datasets", "methods"])
 def test_a_foreign_package_of_that_name_stays_importable_at_the_repository_root(tmp_path, name):
     (tmp_path / name).mkdir()

@@ -57,12 +57,14 @@ def test_a_process_with_other_threads_or_one_that_died_is_not_used():
         found.end()
 
 
+@pytest.mark.faults
 def test_a_waiting_process_ends_when_nobody_is_left_to_tell_it():
     waiting = Waiting(1)
     waiting.process.stdin.close()
     assert waiting.process.wait(timeout=120) == 0 and waiting.early() == b""
 
 
+@pytest.mark.slow
 def test_a_run_that_is_told_has_the_record_of_one_that_runs_here(toy_request, whole_run, tmp_path, monkeypatch):
     spec, record, _ = whole_run
     monkeypatch.chdir(tmp_path)
@@ -85,6 +87,7 @@ def test_what_a_process_says_before_it_knows_its_log_is_not_lost(toy_request, tm
     assert ended.code != 0 and "no such library" in ended.reason
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's allocator")
 def test_memory_that_tensors_leave_is_kept_unless_the_user_says_otherwise(monkeypatch):
     from cl_bench import starter

@@ -77,7 +77,7 @@ def test_the_point_with_the_highest_mean_is_chosen_and_runs_from_the_file(toy_re
     assert Store(tmp_path / "results").load(plan.specs[0]).spec.benchmark_name() in text
 
 
-@pytest.mark.slow
+@pytest.mark.faults
 def test_tune_at_the_command_line_writes_the_table_and_the_file(toy_request, grid_file, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     settings = [part for key, value in runs.QUICK.items() if key != "temperature" for part in ("--set", f"{key}={value}")]

@@ -73,6 +73,7 @@ def test_gpus_are_grouped_for_runs_and_what_does_not_fit_is_said():
             places(found, 10, gpus_per_run=2, **settings)
 
 
+@pytest.mark.slow
 def test_a_process_that_ends_early_ends_the_run_with_a_reason(monkeypatch, tmp_path):
     with pytest.raises(world.RunFailed, match="a process of this run ended with code 7"), world.together(("cpu", "cpu"), 1, _ends) as found:
         found.add([torch.ones(1)])
