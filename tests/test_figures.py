@@ -1,14 +1,15 @@
 """Figures: the numbers written beside them, worked out by hand, and files that journals take."""
 
 import csv
+import time
 from pathlib import Path
 
 import matplotlib
 import pytest
 from made import TOY_VIT, record
 
-from cl_bench.errors import InputError
-from cl_bench.report import charts, draw, figures, pictures
+from cl_bench.errors import InputError, RunFailed
+from cl_bench.report import charts, draw, drawing, figures, pictures
 from cl_bench.report.select import Conventions, Panel, group
 
 SEQ = [[80], [60, 70], [50, 60, 70]]  # accuracy 80, 65, 60; forgetting 20
@@ -145,3 +146,15 @@ def test_a_figure_grows_with_its_legend_and_every_curve_stays_in_sight(recwarn):
     box = axis.get_window_extent()
     assert box.height > 100 and legend.get_window_extent().y1 < axis.get_tightbbox().y0 + 1
     assert not [warning for warning in recwarn if "constrained_layout" in str(warning.message)]
+
+
+@pytest.mark.slow
+def test_a_drawing_process_that_was_ended_from_outside_is_said_and_another_draws_the_next_figure():
+    assert drawing.result(drawing.submit()) == []
+    executor = drawing._process(0)
+    begun = executor.submit(time.sleep, 60)
+    [process] = executor._processes.values()
+    process.kill()
+    with pytest.raises(RunFailed, match="ended early"):
+        drawing.result(begun)
+    assert drawing.result(drawing.submit()) == []
