@@ -139,7 +139,7 @@ files.write_atomically = full
 """
 
 
-@pytest.mark.slow
+@pytest.mark.faults
 def test_a_full_disk_stops_before_another_run_is_started(base, tmp_path):
     code, _, err = finish(start(tmp_path, "run", "--methods", "seq,pgp", "--jobs", "1", "--set", "passes=2", *base, patch=FULL))
     assert code == 1 and "No space left on device; free space and repeat the command" in err.splitlines()[-1]
