@@ -71,8 +71,8 @@ class Starter:
                 self._ready = None
 
     def prepare(self, threads: int) -> None:
-        """Let a process get ready for a run with so many threads. Raises OSError when none can be started."""
-        with self._lock:
+        """Let a process get ready for a run with so many threads; where none can be started, the run that needs one says why."""
+        with self._lock, suppress(OSError):
             if self._ready is None:
                 self._ready = Waiting(threads)
 

@@ -189,9 +189,9 @@ def test_runs_that_may_not_share_a_column_are_refused_with_what_they_differ_in(t
 
 
 def test_a_sweep_over_an_option_that_no_row_has_offers_the_nearest(tmp_path):
-    figure = "[[figure]]\nname = 'f'\nkind = 'tradeoff'\nsweep = 'etaa'\ncolumns = ['glyphs/3']\nrows = ['nsp2']"
+    figure = "[[figure]]\nname = 'f'\nkind = 'tradeoff'\nsweep = 'etaa'\ncolumns = ['glyphs/3']\nrows = ['nsp2[eta=0.9]']"
     with pytest.raises(InputError, match="unknown option in sweep of f 'etaa'; did you mean 'eta'?"):
-        small(tmp_path, [record("vpt-nsp2", SEQ, options={"eta": 0.9})], '["nsp2[eta=0.9]"]', extra=figure.replace("'nsp2'", "'nsp2[eta=0.9]'"))
+        small(tmp_path, [record("vpt-nsp2", SEQ, options={"eta": 0.9})], '["nsp2[eta=0.9]"]', extra=figure)
 
 
 def test_a_column_can_name_the_backbone_it_means(tmp_path):

@@ -57,6 +57,23 @@ def test_a_process_with_other_threads_or_one_that_died_is_not_used():
         found.end()
 
 
+def test_a_run_is_not_failed_by_the_process_that_would_have_waited_for_the_next_one(monkeypatch):
+    made = []
+
+    def short_of_processes(*arguments, **settings):
+        made.append(arguments)
+        if len(made) != 2:
+            raise BlockingIOError(11, "Resource temporarily unavailable")
+        return "process"
+
+    monkeypatch.setattr(subprocess, "Popen", short_of_processes)
+    with Starter() as starter:
+        starter.prepare(1)
+        assert starter.start(1, more=True).process == "process" and len(made) == 3
+        with pytest.raises(OSError, match="temporarily unavailable"):
+            starter.start(1, more=False)
+
+
 @pytest.mark.faults
 def test_a_waiting_process_ends_when_nobody_is_left_to_tell_it():
     waiting = Waiting(1)

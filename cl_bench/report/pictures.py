@@ -27,9 +27,10 @@ def panels(layout: FigureLayout, found: Found) -> list[Panel]:
             swept = found.places(column) if layout.kind == "tradeoff" else ()
             others = [row for benchmark in swept for row in benchmark.rows]
             made.append(Panel(column.heading, named, others))
-    options = {key for panel in made for _, row in panel.rows if not row.imported for key in row.spec.options}
-    if layout.kind == "tradeoff" and options and layout.sweep not in options:
-        raise unknown(f"option in sweep of {layout.name}", layout.sweep, options)
+    if layout.kind == "tradeoff":
+        options = {key for panel in made for _, row in panel.rows if not row.imported for key in row.spec.options}
+        if options and layout.sweep not in options:
+            raise unknown(f"option in sweep of {layout.name}", layout.sweep, options)
     return made
 
 
