@@ -13,7 +13,7 @@ from cl_bench.errors import InputError
 from cl_bench.method import Method
 from cl_bench.nn.kernel import compile_all, plain_all
 from cl_bench.preprocess import Preprocess
-from cl_bench.record import CORE_VERSION, RunSpec
+from cl_bench.record import CORE_VERSIONS, RunSpec
 from cl_bench.resident import resident
 from cl_bench.run_files import Say
 from cl_bench.source import ImageSet, Source
@@ -74,8 +74,9 @@ def training_rows(spec: RunSpec, labels: np.ndarray) -> tuple[np.ndarray, np.nda
 def build_method(spec: RunSpec, source: Source, device: torch.device, num_tasks: int) -> Method:
     """The method on its frozen backbone. Raises InputError when the weights are not those the specification was made for."""
     kind = registry.method_class(spec.method)
-    if spec.core_version != CORE_VERSION:
-        raise InputError(f"the run was planned for core version {spec.core_version}, this is {CORE_VERSION}; plan it again with `cl-bench run`")
+    current = CORE_VERSIONS[spec.precision]
+    if spec.core_version != current:
+        raise InputError(f"the run was planned for core version {spec.core_version}, this is {current}; plan it again with `cl-bench run`")
     if kind.version != spec.method_version:
         raise InputError(f"{spec.method} is now version {kind.version}, the run was planned for version {spec.method_version}; plan it again")
     backbone = backbones.load(spec.backbone)

@@ -70,7 +70,7 @@ def measure(
     with tempfile.TemporaryDirectory() as folder:
         if random_weights:
             request = _with_random_weights(request, Path(folder))
-        specs = make_plan(request).specs
+        specs = make_plan(request, environment.usual_precision([device])).specs
         if len(specs) != 1:
             raise InputError(f"bench measures one method on one benchmark, got {len(specs)} runs; name one with --methods")
         bench = Stopwatch(specs[0], torch.device(device), compiled)

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from cl_bench import options as opt
-from cl_bench.cli_app import app, exit_with, show
+from cl_bench.cli_app import app, exit_with, planned, show
 from cl_bench.errors import Busy, CannotWrite, InputError, OutOfMemory, RunFailed, Stopped
 
 STOPPED = 130  # what shells report for a command stopped with Ctrl-C; some versions of typer return it, others raise
@@ -54,10 +54,9 @@ def run(
         from rich.console import Console
 
         from cl_bench import orchestrator
-        from cl_bench.plan import make_plan
         from cl_bench.store import Store
 
-        plan = make_plan(request)
+        plan = planned(request, devices, scheduler)
         for warning in plan.warnings:
             typer.echo(f"warning: {warning}", err=True)
         manner = orchestrator.Manner(devices, jobs, per_gpu, gpus_per_run, threads, limit, compiled, retry, share, scheduler)
@@ -93,10 +92,9 @@ def plan_(request, devices: str, jobs: int | None, per_gpu: int, threads: int | 
     """The body of `plan` and of `run --dry-run`."""
     from cl_bench import places
     from cl_bench.forecast import forecast
-    from cl_bench.plan import make_plan
     from cl_bench.store import Store
 
-    plan = make_plan(request)
+    plan = planned(request, devices)
     where = places.places(places.devices(devices), len(plan.specs), jobs, per_gpu, threads, gpus_per_run)
     typer.echo("\n".join(forecast(plan.specs, Store(results), where, share)))
     for warning in plan.warnings:
@@ -120,13 +118,12 @@ def tune(
 
     from cl_bench import orchestrator
     from cl_bench import tune as search
-    from cl_bench.plan import make_plan
     from cl_bench.report.select import Conventions
     from cl_bench.store import Store, write_atomically
 
     tried, conventions = search.read_grid(grid), Conventions(accuracy)
     request = search.with_grid(request, tried)
-    plan = make_plan(request)
+    plan = planned(request, devices)
     outcomes = orchestrator.execute(plan.specs, Store(results), orchestrator.Manner(devices, jobs, per_gpu), Console(stderr=True))
     _name_failures(outcomes)
     found = search.points(plan.specs, [outcome.record for outcome in outcomes], tried)
@@ -225,10 +222,9 @@ def _first_signal() -> threading.Event:
 def check(request, device: opt.Device = "auto", results: opt.Results = Path("results")) -> None:
     """Say what `run` with the same options would do, and what is wrong with it, without training."""
     from cl_bench import inspect, places
-    from cl_bench.plan import make_plan
     from cl_bench.store import Store
 
-    plan = make_plan(request)
+    plan = planned(request, device)
     typer.echo("\n".join(inspect.plan_lines(plan, Store(results), places.devices(device))))
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from cl_bench import options as opt
-from cl_bench.cli_app import app, show
+from cl_bench.cli_app import app, planned, show
 from cl_bench.errors import InputError
 
 Optional = typer.Option
@@ -29,7 +29,7 @@ def certify(
 
 @app.command()
 @opt.takes_request
-def status(request, results: opt.Results = Path("results")) -> None:
+def status(request, devices: opt.Devices = "auto", results: opt.Results = Path("results")) -> None:
     """Say which runs are done, running, failed or missing: those of the experiment given, or all in the results folder."""
     from cl_bench import status as listing
     from cl_bench.request import Request
@@ -39,9 +39,7 @@ def status(request, results: opt.Results = Path("results")) -> None:
     if request == Request():
         typer.echo("\n".join(listing.run_lines(store)))
         return
-    from cl_bench.plan import make_plan  # torch takes a while to import
-
-    typer.echo("\n".join(listing.plan_status_lines(make_plan(request).specs, store)))
+    typer.echo("\n".join(listing.plan_status_lines(planned(request, devices).specs, store)))
 
 
 @app.command()

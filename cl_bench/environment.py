@@ -4,6 +4,7 @@ import platform
 import resource
 import subprocess
 import sys
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -42,6 +43,16 @@ def has_bf16() -> bool:
     import torch
 
     return torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+
+
+def usual_precision(devices: Sequence[str]) -> str:
+    """The precision of runs that name none: "bf16" where all these devices multiply matrices in it, GPUs from compute capability 8.0 on and
+    processors with AMX, else "fp32"."""
+    if devices == ["cpu"]:
+        return "bf16" if "amx_bf16" in _cpuinfo("flags").split() else "fp32"
+    import torch
+
+    return "bf16" if all(torch.cuda.get_device_capability(device) >= (8, 0) for device in devices) else "fp32"
 
 
 def machine(device: str, threads: int, compiled: bool = False) -> dict:
@@ -89,8 +100,13 @@ def _git_commit() -> str | None:
 
 
 def _processor() -> str:
+    return _cpuinfo("model name") or platform.processor() or platform.machine()
+
+
+def _cpuinfo(field: str) -> str:
+    """What Linux says of the first processor; "" where nothing is said."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
+    except OSError:
+        return ""
+    return next((line.partition(":")[2].strip() for line in lines if line.partition(":")[0].strip() == field), "")

@@ -68,6 +68,8 @@ def setting_lines(benchmark: str, method: str, preset: str | None) -> list[str]:
     dataset, _, splits = benchmark.rpartition("/")
     if not dataset or not splits.isdigit():
         raise InputError(f"{benchmark!r} is not a benchmark; expected DATASET/SPLITS, such as glyphs/10")
+    from cl_bench.environment import usual_precision
+    from cl_bench.places import devices
     from cl_bench.request import format_option
 
     source, plugin = registry.source_class(dataset.partition(":")[0]), registry.find("methods", method)
@@ -75,7 +77,7 @@ def setting_lines(benchmark: str, method: str, preset: str | None) -> list[str]:
     published = settings_for(preset, kind.PRESET, plugin.name, f"{source.name}/{splits}")
     known = {**kind.Config.model_fields, **Transform.model_fields}
     found = {key: Setting(field.default, "default") for key, field in known.items()}
-    found["precision"] = Setting(RunSpec.model_fields["precision"].default, "default")
+    found["precision"] = Setting(usual_precision(devices("auto")), "this machine")
     for origin, layer in ((f"data set {source.name}", {**source.preset(plugin.name), **source.TRANSFORM}), (f"method {plugin.name}", kind.TRANSFORM)):
         found.update({key: Setting(value, origin) for key, value in layer.items() if key in known})
     found.update({key: setting for key, setting in published.items() if key in known or key == "backbone"})
@@ -128,7 +130,8 @@ def _protocol(spec: RunSpec) -> tuple[list[str], list[str]]:
     for side, found in zip(("training", "evaluation"), counts, strict=True):
         spread = f"smallest {min(found)}, median {int(np.median(found))}, largest {max(found)}"
         lines.append(f"  {side} images a task: {spread}; {sum(found)} in all")
-    lines.append(f"  backbone {backbone.name} ({spec.weights_sha256[:12]}), {backbone.image_size} px, mean {backbone.mean}, std {backbone.std}")
+    lines.append(f"  backbone {backbone.name} ({spec.weights_sha256[:12]}) in {spec.precision}")
+    lines.append(f"  input {backbone.image_size} px, mean {backbone.mean}, std {backbone.std}")
     crop = f", crop_scale={transform.crop_scale:g}" if transform.augment != "none" else ""
     crop += f", augmenter={transform.augmenter}" if transform.augment != "none" else ""
     crop += f", crop_interpolation={transform.crop_interpolation}" if transform.augment.startswith("autoaugment") else ""

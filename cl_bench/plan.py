@@ -12,7 +12,7 @@ from cl_bench.experiment import parts
 from cl_bench.method import Method
 from cl_bench.order import cut, resolve
 from cl_bench.presets import settings_for
-from cl_bench.record import RunSpec
+from cl_bench.record import CORE_VERSIONS, Precision, RunSpec
 from cl_bench.request import AS_PUBLISHED, SYNONYMS, Request, format_option, parse_methods, parse_seeds, parse_splits, without_synonyms
 from cl_bench.source import Source
 from cl_bench.stream import StreamInfo, require_image_per_class
@@ -41,9 +41,12 @@ def open_source(name: str) -> tuple[str, Source]:
     return plugin.name, plugin.load().SOURCE(argument or None)
 
 
-def make_plan(request: Request) -> Plan:
-    """Every run of benchmarks x backbones x splits x seeds x methods x grid. Raises InputError for the first thing that cannot run."""
-    specs = [spec for part in parts(request) for spec in _specs(part)]
+def make_plan(request: Request, precision: Precision = "fp32") -> Plan:
+    """Every run of benchmarks x backbones x splits x seeds x methods x grid, in `precision` unless the request sets another.
+
+    Raises InputError for the first thing that cannot run.
+    """
+    specs = [spec for part in parts(request) for spec in _specs(part, precision)]
     unique = {spec.run_id(): spec for spec in specs}
     warnings = []
     if len(unique) < len(specs):
@@ -51,13 +54,13 @@ def make_plan(request: Request) -> Plan:
     return Plan(list(unique.values()), warnings)
 
 
-def _specs(request: Request) -> list[RunSpec]:
+def _specs(request: Request, precision: Precision) -> list[RunSpec]:
     selections = [(registry.find("methods", name), options) for name, options in parse_methods(request.methods)]
     dataset, source = open_source(request.dataset)
     manifest = source.manifest_digest()
     if request.limit is not None:
         require_image_per_class(request.limit, len(source.class_names))
-    shared, per_method, precision = _sort_settings(request, [plugin.load().METHOD for plugin, _ in selections])
+    shared, per_method, precision = _sort_settings(request, [plugin.load().METHOD for plugin, _ in selections], precision)
     specs, trunks, named = [], {}, registry.named_backbones()
     if request.as_published:
         _require_published([plugin for plugin, _ in selections])
@@ -87,10 +90,12 @@ def _specs(request: Request) -> list[RunSpec]:
             config = build_config(kind.Config, [*baseline, _known(per_method, kind), options], plugin.name)
             differing = [*(["as_published"] if behaviour else []), *differences(config, build_config(kind.Config, baseline, plugin.name))]
             differing += [f"{key}={format_option(value)}" for key, value in _transform_of(chosen).items()]
+            carried = _meaning_something(request.set, kind)
             init_seed = seed if request.init_seed is None else request.init_seed
             # a method refuses backbones and options that do not fit here
             built = kind(config, trunk, StreamInfo(init_seed, splits, source.TEMPLATES))
             spec = RunSpec(
+                core_version=CORE_VERSIONS[precision],
                 method=plugin.name,
                 method_version=kind.version,
                 options=config.model_dump(mode="json"),
@@ -115,7 +120,7 @@ def _specs(request: Request) -> list[RunSpec]:
                 smoke=source.smoke,
                 keeps=built.keeps,
                 losses=request.losses and not kind.joint,
-                command=single_run(request, plugin.name, {**asked, **chosen}, splits, seed, _meaning_something(request.set, kind)),
+                command=single_run(request, plugin.name, {**asked, **chosen}, splits, seed, carried | {"precision": precision}),
                 as_published=tuple(f"{key}={format_option(value)}" for key, value in behaviour.items()),
             )
             specs.append(spec)
@@ -151,14 +156,14 @@ def _transform_of(settings: dict) -> dict:
     return {key: value for key, value in settings.items() if key in Transform.model_fields}
 
 
-def _sort_settings(request: Request, kinds: list[type[Method]]) -> tuple[dict, dict, str]:
+def _sort_settings(request: Request, kinds: list[type[Method]], usual: Precision) -> tuple[dict, dict, Precision]:
     """(augmentation, method options, precision) of --set; each key must mean something to the run or to at least one method."""
     options, settings = {key for kind in kinds for key in kind.Config.model_fields}, without_synonyms(request.set)
     for key in settings:
         if key not in options and key not in Transform.model_fields and key not in RUN_SETTINGS:
             raise unknown("--set option", key, [*options, *Transform.model_fields, *RUN_SETTINGS], request.places.get(f"set.{key}"))
-    precision = settings.get("precision", "fp32")
-    if precision not in ("fp32", "bf16"):
+    precision = settings.get("precision", usual)
+    if precision not in CORE_VERSIONS:
         raise InputError(f"precision={precision!r}: expected fp32 or bf16")
     augmenter = {"augmenter": request.augment} if request.augment else {}
     return {**augmenter, **_transform_of(settings)}, {key: value for key, value in settings.items() if key in options}, precision

@@ -6,13 +6,15 @@ from typing import Any, Literal
 
 from cl_bench.config import BackboneSpec, Strict, Transform, canonical_json
 
-CORE_VERSION = 3  # raise it when a change outside a method's file changes results: stream, transforms, trainer, backbone, shared blocks
+Precision = Literal["fp32", "bf16"]
+# by precision; raise it when a change outside a method's file changes results: stream, transforms, trainer, backbone, shared blocks
+CORE_VERSIONS: dict[Precision, int] = {"fp32": 3, "bf16": 4}
 
 
 class RunSpec(Strict):
     """Everything that decides a run's outcome, fully resolved. Paths, labels and names are carried but are not identity."""
 
-    core_version: int = CORE_VERSION
+    core_version: int
     method: str
     method_version: int
     options: dict[str, Any]
@@ -29,7 +31,7 @@ class RunSpec(Strict):
     weights_sha256: str
     text_sha256: str | None = None  # of class names and sentences, where the backbone reads text
     transform: Transform
-    precision: Literal["fp32", "bf16"] = "fp32"
+    precision: Precision = "fp32"  # of the frozen network in training and evaluation
     limit: int | None = None  # at most this many training images in all: a trial
     validation: float | None = None  # fraction of the training images held out and evaluated on instead of the test set
     label: str  # the method with the options that differ from the benchmark's preset

@@ -6,7 +6,9 @@ import sys
 import pytest
 import toys
 
+from cl_bench import cli_app, environment
 from cl_bench.cli import main
+from cl_bench.request import Request
 
 
 @pytest.fixture(scope="module")
@@ -172,3 +174,25 @@ assert "torch" not in sys.modules
 @pytest.mark.parametrize("code", [HELP, REPORT], ids=["help", "report"])
 def test_help_and_reports_do_not_import_torch(here, code):
     subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
+
+
+@pytest.mark.parametrize(
+    ("machine", "asked", "precision", "said"),
+    [
+        ("bf16", [], "bf16", True),
+        ("fp32", [], "fp32", False),
+        ("bf16", ["--set", "precision=fp32"], "fp32", False),
+        ("fp32", ["--set", "precision=bf16"], "bf16", False),
+    ],
+)
+def test_the_precision_is_the_machines_unless_asked_for_and_said_where_it_is_bf16(capsys, here, base, monkeypatch, machine, asked, precision, said):
+    monkeypatch.setattr(environment, "usual_precision", lambda devices: machine)
+    code, out, err = call(capsys, "check", "--methods", "seq", *base, *asked)
+    assert code == 0 and f") in {precision}" in out
+    assert ("precision: bf16" in err) == said
+
+
+def test_workers_elsewhere_compute_in_fp32_unless_asked_otherwise(capsys, toy_request, monkeypatch):
+    monkeypatch.setattr(environment, "usual_precision", lambda devices: "bf16")
+    assert cli_app.planned(Request(**toy_request), "auto", "tcp://host:8786").specs[0].precision == "fp32"
+    assert "precision: fp32" in capsys.readouterr().err

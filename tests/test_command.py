@@ -35,6 +35,12 @@ def test_the_command_in_a_specification_makes_that_run_and_no_other(toy_request,
         assert again.run_id() == spec.run_id() and again.losses == spec.losses and again.command == spec.command
 
 
+def test_the_command_names_the_precision_that_was_this_machines_default(toy_request):
+    [spec] = make_plan(Request(**{**toy_request, "methods": "seq"}), "bf16").specs
+    [again] = make_plan(request_of(shlex.split(spec.command)[2:])).specs
+    assert spec.precision == again.precision == "bf16" and again.run_id() == spec.run_id()
+
+
 def test_augment_says_who_augments():
     request = request_of(["--methods", "seq", "--augment", "torchvision", "--set", "passes=3"])
     assert request.set == {"passes": 3} and request.augment == "torchvision"

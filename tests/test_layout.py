@@ -275,7 +275,6 @@ def test_seeds_of_one_name_with_different_class_orders_are_named_and_not_paired(
         ({"transform": CIFAR.model_copy(update={"normalisation": "unit01"})}, "cifar100/10", {}, "inputs normalised as unit01"),
         ({"options": as_published("vpt-nsp2", "cifar100/10", temperature=1.0)}, "cifar100/10", {}, r"other temperature \(1, published: 28\)"),
         ({"transform": CIFAR.model_copy(update={"crop_scale": 0.9})}, "cifar100/10", {}, r"other crop_scale \(0.9, published: 0.08\)"),
-        ({"precision": "bf16"}, "cifar100/10", {}, "computed in bf16"),
         ({"label": "vpt-nsp2[layers=3]"}, "cifar100/10", {"select": "nsp2[layers=3]"}, "layers = 3, where the published row says nothing"),
         (
             {"label": "vpt-nsp2[ln=off]", "options": as_published("vpt-nsp2", "cifar100/10", ln=False)},
@@ -284,6 +283,7 @@ def test_seeds_of_one_name_with_different_class_orders_are_named_and_not_paired(
             "other ln",
         ),
         ({}, "cifar100/10", {}, None),
+        ({"precision": "bf16"}, "cifar100/10", {}, None),  # the published code's own is fp16
         ({"dataset_argument": "/data/cifar"}, "cifar100/10", {}, None),  # the same archive elsewhere
     ],
 )
@@ -381,7 +381,7 @@ def test_settings_that_all_rows_share_stay_in_their_names(tmp_path):
 
 def test_rows_of_one_column_with_other_precision_transform_or_class_orders_are_named_below(tmp_path):
     records = [
-        record("vpt-seq", SEQ, precision="bf16"),
+        record("vpt-seq", SEQ, precision="bf16", core_version=4),
         record("vpt-nsp2", BETTER, transform=CIFAR),
         record("vpt-pgp", SEQ, task_classes=TASKS[::-1]),
     ]
@@ -389,6 +389,13 @@ def test_rows_of_one_column_with_other_precision_transform_or_class_orders_are_n
     assert "Rows differ in precision: vpt-seq: bf16; VPT-NSP², vpt-pgp: fp32." in text
     assert "Rows differ in augmentation: vpt-seq, vpt-pgp: none; VPT-NSP²: autoaugment-cifar10." in text
     assert "Class orders differ between rows for seed 2024." in text
+    assert "core version" not in text and "Frozen network in bf16" not in text  # each precision has its own
+
+
+def test_core_versions_of_one_precision_are_named_below(tmp_path):
+    records = [record("vpt-seq", SEQ, precision="bf16", core_version=4), record("vpt-nsp2", BETTER, precision="bf16", core_version=3)]
+    text, _ = small(tmp_path, records, '["seq", "nsp2"]')
+    assert "Rows differ in core version: vpt-seq: 4; VPT-NSP²: 3." in text and "Frozen network in bf16." in text
 
 
 def test_a_copied_run_folder_is_no_second_seed(tmp_path):

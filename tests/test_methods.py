@@ -294,3 +294,16 @@ def test_a_batch_learned_in_parts_has_the_gradient_of_the_whole(name):
         toys.learn(method, stream, micro_batch=micro_batch)
     for (key, one), two in zip(whole.trained().items(), parts.trained().values(), strict=True):
         assert torch.allclose(one, two, atol=2e-5), key
+
+
+@methods
+def test_with_the_network_in_bf16_it_learns_and_keeps_full_precision(name):
+    method, stream = already_learned(name, TASKS[2])
+    half = toys.method(name, stream.num_tasks)
+    toys.learn(half, stream, precision="bf16")
+    assert {key: (value.shape, value.dtype) for key, value in half.state().items()} == {
+        key: (value.shape, value.dtype) for key, value in method.state().items()
+    }
+    with torch.autocast("cpu", torch.bfloat16):
+        right = stream.evaluate(half.predict, stream.num_tasks).correct
+    assert len(right) == len(stream.test_sizes) and all(bool(value.isfinite().all()) for value in half.state().values())

@@ -57,7 +57,11 @@ def test_behind_every_number_stand_run_ids_commands_settings_and_environment(pag
     text = path.read_text()
     for found in records:
         assert found.spec.run_id() in text
-    assert "cl-bench run --methods vpt-seq --seeds 2," in text and "&#34;processor&#34;: &#34;P&#34;" in text and "&#34;eta&#34;: 0.97" in text
+    assert (
+        "cl-bench run --methods vpt-seq --seeds 2, --set precision=fp32" in text
+        and "&#34;processor&#34;: &#34;P&#34;" in text
+        and "&#34;eta&#34;: 0.97" in text
+    )
     assert "eta=&lt;1&gt;" in text and "eta=<1>" not in text  # what users name is text, never markup
 
 

@@ -72,7 +72,7 @@ def test_other_images_weights_limits_or_task_sizes_are_another_table():
 
 
 def test_rows_of_one_name_but_other_settings_stay_apart_and_say_how():
-    records = [record("vpt-seq", SEQ), record("vpt-seq", SEQ, options={"batch": 16}), record("vpt-seq", SEQ, precision="bf16")]
+    records = [record("vpt-seq", SEQ), record("vpt-seq", SEQ, options={"batch": 16}), record("vpt-seq", SEQ, precision="bf16", core_version=4)]
     [benchmark] = group(records)
     assert [row.title for row in benchmark.rows] == [
         "vpt-seq [batch=8, precision=fp32]",

@@ -5,7 +5,7 @@ import torch
 import toys
 
 import cl_bench.nn.prompts
-from cl_bench.nn.prompts import DeepPrompts
+from cl_bench.nn.prompts import DeepPrompts, attention_map, queries_keys_values
 from cl_bench.nn.statistics import AttentionMoments
 
 
@@ -69,3 +69,14 @@ def test_statistics_do_not_depend_on_how_images_are_batched_and_leave_features_a
         assert torch.allclose(
             trunk.features(images, prompts.attend), trunk.features(images, AttentionMoments(prompts.P, trunk.vit).observing(prompts)), atol=1e-5
         )
+
+
+def test_an_attention_map_is_in_full_precision_also_where_products_are_not():
+    trunk, x = toys.backbone(), torch.randn(3, 5, 32)
+    attn = trunk.vit.blocks[0].attn
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        q, k, _ = queries_keys_values(attn, x)
+        found = attention_map(attn, q, k)
+    assert q.dtype == torch.bfloat16 and found.dtype == torch.float32
+    assert (found.sum(-1) - 1).abs().max() < 1e-6
+    assert attention_map(attn, q.double(), k.double()).dtype == torch.float64

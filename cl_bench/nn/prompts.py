@@ -88,8 +88,9 @@ def explicit(q: Tensor) -> bool:
 
 
 def attention_map(attn: nn.Module, q: Tensor, k: Tensor) -> Tensor:
-    """softmax(q k' * scale), (B, H, N, N')."""
-    return ((q * attn.scale) @ k.transpose(-2, -1)).softmax(dim=-1)
+    """softmax(q k' * scale), (B, H, N, N'), not in half precision whatever the products are in."""
+    scores = (q * attn.scale) @ k.transpose(-2, -1)
+    return scores.to(torch.promote_types(scores.dtype, torch.float32)).softmax(dim=-1)
 
 
 def merge_heads(attn: nn.Module, mixed: Tensor, tokens: Tensor) -> Tensor:

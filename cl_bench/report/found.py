@@ -8,7 +8,7 @@ from cl_bench.errors import InputError
 from cl_bench.record import RunSpec
 from cl_bench.report.layout import ColumnLayout, FigureLayout, RowLayout, TableLayout, selector
 from cl_bench.report.published import Registry
-from cl_bench.report.select import Benchmark, Conventions, Row, configured, same, settings_of
+from cl_bench.report.select import Benchmark, Conventions, Row, configured, same, settings_of, unlike
 from cl_bench.report.significance import Answers
 
 
@@ -45,8 +45,7 @@ class Found:
             raise InputError(f"{where}: {wanted.select} was run on several benchmarks called {column.benchmark}: {told}")
         if len(fitting) > 1:
             settings = [settings_of(row.spec) for _, row in fitting]
-            differing = {key: sorted({str(found.get(key)) for found in settings}) for key in settings[0]}
-            told = "; ".join(f"{key}: {', '.join(values)}" for key, values in differing.items() if len(values) > 1)
+            told = "; ".join(f"{key}: {', '.join(sorted({str(found.get(key)) for found in settings}))}" for key in unlike(settings))
             name = fitting[0][0].name
             raise InputError(f"{where}: {wanted.select} has {len(fitting)} configurations on {name} ({told}); choose with where = {{...}}")
         return fitting[0][1] if fitting else None

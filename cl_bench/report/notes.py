@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from cl_bench import metrics
-from cl_bench.report.select import Conventions, Row
+from cl_bench.report.select import Conventions, Row, settings_of, unlike
 
 
 def of_table(columns: Sequence[Sequence[Row]], conventions: Conventions, shown: Sequence[str]) -> list[str]:
@@ -39,12 +39,15 @@ def of_table(columns: Sequence[Sequence[Row]], conventions: Conventions, shown: 
 def _unlike(column: Sequence[Row]) -> list[str]:
     """In which settings besides options the rows of one benchmark differ, and seeds of one name whose class orders do."""
     rows, notes = [row for row in column if row.ran], []
+    settings = unlike([settings_of(row.spec) for row in rows])
     for what, value in UNLIKE.items():
         found: dict[str, list[str]] = {}
         for row in rows:
             found.setdefault(value(row.spec), []).append(row.name)
-        if len(found) > 1:
+        if len(found) > 1 and (what != "core version" or "core_version" in settings):
             notes.append(f"Rows differ in {what}: " + "; ".join(f"{', '.join(dict.fromkeys(names))}: {own}" for own, names in found.items()) + ".")
+    if rows and all(row.spec.precision == "bf16" for row in rows):
+        notes.append("Frozen network in bf16.")
     orders: dict[str, dict[tuple, None]] = {}
     for record in (record for row in rows for record in row.ran):
         orders.setdefault(record.spec.seed_name(), {})[record.spec.task_classes] = None

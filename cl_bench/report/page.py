@@ -11,6 +11,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from cl_bench import metrics
+from cl_bench.record import RunSpec
 from cl_bench.report.select import Conventions, Row
 from cl_bench.report.table import Cell, Table
 from cl_bench.report.tables import DIFFERENCE_NOTES, DIFFERENCES, difference_words
@@ -101,11 +102,19 @@ def _run(row: Row, record, conventions: Conventions) -> dict:
         run_id = record.spec.run_id()
         found |= {
             "id": run_id,
-            "command": record.spec.command or f"cl-bench run-one spec.json  (run {run_id}, made before commands were recorded)",
+            "command": _command(record.spec),
             "environments": _json(record.environments),
             "order": _order(record.spec.task_classes),
         }
     return found
+
+
+def _command(spec: RunSpec) -> str:
+    """The command that makes this run anywhere."""
+    if not spec.command:
+        return f"cl-bench run-one spec.json  (run {spec.run_id()}, made before commands were recorded)"
+    named = "precision=" in spec.command  # older ones rely on what was then every machine's default
+    return spec.command if named else f"{spec.command} --set precision={spec.precision}"
 
 
 def _order(tasks) -> str:

@@ -156,8 +156,6 @@ class Registry:
                 reasons.append(f"other {key} ({format_option(settings[key])}, published: {format_option(value)})")
         stated = {*theirs, *spec.transform.model_dump(), "passes", "as_published"}
         reasons += [f"{key} = {value}, where the published row says nothing" for key, value in named.items() if key not in stated]
-        if spec.precision != "fp32":
-            reasons.append(f"computed in {spec.precision}")
         if spec.transform.normalisation != "checkpoint":
             reasons.append(f"inputs normalised as {spec.transform.normalisation}")
         used, theirs = getattr(conventions, number.metric), self.known(number, number.metric) or getattr(self.header, number.metric)

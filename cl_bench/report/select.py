@@ -242,7 +242,7 @@ def _tell_apart(rows: list[Row]) -> None:
         if len(twins) < 2:
             continue
         settings = [settings_of(row.spec) for row in twins]
-        differing = [key for key in settings[0] if len({canonical_json(found.get(key)) for found in settings}) > 1]
+        differing = unlike(settings)
         for row, found in zip(twins, settings, strict=True):
             marks = ",".join(f"{key}={found.get(key)}" for key in differing)
             row.label = f"{row.label.rstrip(']')},{marks}]" if "[" in row.label else f"{row.label}[{marks}]"
@@ -274,6 +274,16 @@ def settings_of(spec: RunSpec) -> dict:
     backbone = {"text_sha256": spec.text_sha256, "backbone": spec.backbone.name, "mean": spec.backbone.mean, "std": spec.backbone.std}
     versions = {"order": spec.order, "precision": spec.precision, "version": spec.method_version, "core_version": spec.core_version}
     return {**spec.options, **spec.transform.model_dump(), **backbone, **versions}
+
+
+def unlike(settings: Sequence[dict]) -> list[str]:
+    """In which settings these differ; a precision stands for its core version."""
+
+    def values(*keys: str) -> int:
+        return len({canonical_json([found.get(key) for key in keys]) for found in settings})
+
+    keys = dict.fromkeys(key for found in settings for key in found)
+    return [key for key in keys if values(key) > 1 and not (key == "core_version" and values("precision", key) == values("precision"))]
 
 
 def sweep_rows(row: Row, rows: Sequence[Row], option: str) -> list[Row]:
