@@ -13,6 +13,7 @@ from cl_bench import weights as weight_files
 from cl_bench.config import BackboneSpec, unknown
 from cl_bench.errors import InputError
 from cl_bench.nn.kernel import Kernel
+from cl_bench.nn.precision import autocast
 from cl_bench.nn.prompts import attention_with
 
 Attend = Callable[[int, Block, Tensor, int | None], Tensor]
@@ -62,7 +63,7 @@ class Backbone(nn.Module):
         Looked up for a batch that was announced as the unchanging input of known images (`cl_bench.frozen`), else one more forward pass.
         """
         known = getattr(images, "frozen_features", None)
-        return known(self) if known is not None else self.features(images).float()
+        return known(self) if known is not None else self.features(images)
 
 
 def tokens(
@@ -70,16 +71,18 @@ def tokens(
 ) -> Tensor:
     """The first `read` (None: all) tokens (B, N, D) after the final norm, from timm's own parts; the last block computes no others.
 
-    `attend` replaces norm1 and attention of every block, `before_block` may change the tokens that enter one.
+    All but that norm computes in the precision of `network_in`. `attend` replaces norm1 and attention of every block, `before_block` may change the
+    tokens that enter one.
     """
     if attend is None:
         attend = attend_alone
-    x = vit.norm_pre(vit.patch_drop(vit._pos_embed(vit.patch_embed(images))))  # (B, N, D)
-    for index, block in enumerate(vit.blocks):
-        if before_block is not None:
-            x = before_block(index, x)
-        wanted = read if block is vit.blocks[-1] else None
-        x = feed_forward(block, x[:, :wanted], attend(index, block, x, wanted))
+    with autocast(images.device):
+        x = vit.norm_pre(vit.patch_drop(vit._pos_embed(vit.patch_embed(images))))  # (B, N, D)
+        for index, block in enumerate(vit.blocks):
+            if before_block is not None:
+                x = before_block(index, x)
+            wanted = read if block is vit.blocks[-1] else None
+            x = feed_forward(block, x[:, :wanted], attend(index, block, x, wanted))
     return vit.norm(x)
 
 

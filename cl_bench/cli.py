@@ -56,7 +56,7 @@ def run(
         from cl_bench import orchestrator
         from cl_bench.store import Store
 
-        plan = planned(request, devices, scheduler)
+        plan = planned(request, devices, results)
         for warning in plan.warnings:
             typer.echo(f"warning: {warning}", err=True)
         manner = orchestrator.Manner(devices, jobs, per_gpu, gpus_per_run, threads, limit, compiled, retry, share, scheduler)
@@ -94,7 +94,7 @@ def plan_(request, devices: str, jobs: int | None, per_gpu: int, threads: int | 
     from cl_bench.forecast import forecast
     from cl_bench.store import Store
 
-    plan = planned(request, devices)
+    plan = planned(request, devices, results)
     where = places.places(places.devices(devices), len(plan.specs), jobs, per_gpu, threads, gpus_per_run)
     typer.echo("\n".join(forecast(plan.specs, Store(results), where, share)))
     for warning in plan.warnings:
@@ -123,7 +123,7 @@ def tune(
 
     tried, conventions = search.read_grid(grid), Conventions(accuracy)
     request = search.with_grid(request, tried)
-    plan = planned(request, devices)
+    plan = planned(request, devices, results)
     outcomes = orchestrator.execute(plan.specs, Store(results), orchestrator.Manner(devices, jobs, per_gpu), Console(stderr=True))
     _name_failures(outcomes)
     found = search.points(plan.specs, [outcome.record for outcome in outcomes], tried)
@@ -224,7 +224,7 @@ def check(request, device: opt.Device = "auto", results: opt.Results = Path("res
     from cl_bench import inspect, places
     from cl_bench.store import Store
 
-    plan = planned(request, device)
+    plan = planned(request, device, results)
     typer.echo("\n".join(inspect.plan_lines(plan, Store(results), places.devices(device))))
 
 

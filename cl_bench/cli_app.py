@@ -1,6 +1,7 @@
 """The command-line program that the commands register with."""
 
 import sys
+from pathlib import Path
 
 import typer
 
@@ -13,17 +14,24 @@ app = typer.Typer(
 )
 
 
-def planned(request, devices: str, scheduler: str | None = None):
-    """The plan of a request for these devices; says on standard error which precision they stand for where none was asked for."""
+def planned(request, devices: str, results: Path):
+    """The plan of a request, in the precision of these devices where it names none. Says on standard error that this is bf16, and which of the runs
+    are begun in the other one."""
     from cl_bench import environment, places
-    from cl_bench.plan import make_plan
+    from cl_bench.plan import in_precision, make_plan
+    from cl_bench.store import Store
 
-    precision = "fp32" if scheduler else environment.usual_precision(places.devices(devices))
+    precision = environment.usual_precision(places.devices(devices))
     plan = make_plan(request, precision)
-    if "precision" not in request.set and scheduler:
-        typer.echo("precision: fp32, since the workers' devices are not known yet; choose with --set precision=bf16 or fp32", err=True)
-    elif "precision" not in request.set and precision == "bf16":
+    if "precision" in request.set:
+        return plan
+    if precision == "bf16":
         typer.echo("precision: bf16 in the frozen network, for the device's matrix units (--set precision=fp32 for full precision)", err=True)
+    other = "fp32" if precision == "bf16" else "bf16"
+    begun = sum((Store(results).folder(in_precision(spec, other)) / "record.json").exists() for spec in plan.specs)
+    if begun:
+        counted = f"{begun} of these runs {'is' if begun == 1 else 'are'} there in {other}"
+        typer.echo(f"warning: {counted}, which is another run than in {precision}; --set precision={other} goes on with them", err=True)
     return plan
 
 

@@ -39,7 +39,7 @@ def status(request, devices: opt.Devices = "auto", results: opt.Results = Path("
     if request == Request():
         typer.echo("\n".join(listing.run_lines(store)))
         return
-    typer.echo("\n".join(listing.plan_status_lines(planned(request, devices).specs, store)))
+    typer.echo("\n".join(listing.plan_status_lines(planned(request, devices, results).specs, store)))
 
 
 @app.command()

@@ -39,8 +39,7 @@ class TextTower(nn.Module):
         """Unit vectors (K, E): of every class the normalised mean over templates of normalised sentence features."""
         sentences = [template.replace("{}", name) for name in names for template in templates]
         tokens = self._tokenizer(sentences).to(self.projection.device)
-        with torch.autocast(self.projection.device.type, enabled=False):
-            features = torch.cat([F.normalize(self.clip.encode_text(part).float(), dim=1) for part in tokens.split(SENTENCES)])
+        features = torch.cat([F.normalize(self.clip.encode_text(part), dim=1) for part in tokens.split(SENTENCES)])
         return F.normalize(features.unflatten(0, (len(names), len(templates))).mean(1), dim=1)
 
 

@@ -100,9 +100,8 @@ class ClipTuning(Prompted):
         self.text_features[task.first_label :] = self.backbone.text.encode(task.names, self.stream.templates)
 
     def scores(self, features: Tensor, text: Tensor) -> Tensor:
-        """z (B, K) = e^s <v, t>, v the normalised projection of the class token (B, D), in full precision also under autocast."""
-        with torch.autocast(features.device.type, enabled=False):
-            return cosines(self.head(features.float()), text, self.logit_scale.exp())
+        """z (B, K) = e^s <v, t>, v the normalised projection of the class token (B, D)."""
+        return cosines(self.head(features), text, self.logit_scale.exp())
 
     def loss(self, images: Tensor, labels: Tensor, task: Task) -> Tensor:
         """CE(z / tau, y) over the classes of the current task."""

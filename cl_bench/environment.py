@@ -49,7 +49,7 @@ def usual_precision(devices: Sequence[str]) -> str:
     """The precision of runs that name none: "bf16" where all these devices multiply matrices in it, GPUs from compute capability 8.0 on and
     processors with AMX, else "fp32"."""
     if devices == ["cpu"]:
-        return "bf16" if "amx_bf16" in _cpuinfo("flags").split() else "fp32"
+        return "bf16" if "amx_bf16" in _cpuinfo("flags").split() and has_bf16() else "fp32"
     import torch
 
     return "bf16" if all(torch.cuda.get_device_capability(device) >= (8, 0) for device in devices) else "fp32"

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from cl_bench.nn.precision import network_in
 from cl_bench.resident import uploaded
 
 BATCH = 256
@@ -34,7 +35,7 @@ class FrozenFeatures:
             self._kept[backbone] = (torch.zeros(self._bounds[-1], backbone.width, device=device), set())
         features, computed = self._kept[backbone]
         for part in set((np.searchsorted(self._bounds, positions, side="right") - 1).tolist()) - computed:
-            with torch.autocast(features.device.type, enabled=False):  # whoever asks first
+            with network_in("fp32"):  # whoever asks first
                 for start in range(self._bounds[part], self._bounds[part + 1], BATCH):
                     batch = np.arange(start, min(start + BATCH, self._bounds[part + 1]))
                     features[batch[0] : batch[-1] + 1] = backbone.features(self._inputs(batch))

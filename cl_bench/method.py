@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from cl_bench.backbone import Backbone
 from cl_bench.config import Strict
+from cl_bench.nn.precision import network_in
 from cl_bench.stream import StreamInfo, Task, TaskInfo
 from cl_bench.trainer import Trainer
 
@@ -48,14 +49,14 @@ class Method(nn.Module, ABC):
     def loss_within(self, images: Tensor, labels: Tensor, task: TaskInfo) -> Tensor:
         """Summed cross-entropy of `predict`'s scores among the classes of the images' task, over the temperature of training where there is one."""
         scores = self.predict(images)[:, task.first_label : task.first_label + len(task.classes)]  # (B, c)
-        return F.cross_entropy(scores.float() / getattr(self.config, "temperature", 1.0), labels - task.first_label, reduction="sum")
+        return F.cross_entropy(scores / getattr(self.config, "temperature", 1.0), labels - task.first_label, reduction="sum")
 
     @torch.inference_mode()
     def mean_loss(self, task: Task, precision: str = "fp32", batch: int = 256) -> float:
         """The mean of `loss_within` over a task's training images as at evaluation; nothing is learned from them."""
         total = torch.zeros((), dtype=torch.float64, device=self.device)
         for images, labels in task.plain(batch):
-            with torch.autocast(self.device.type, torch.bfloat16, enabled=precision == "bf16"):
+            with network_in(precision):
                 total += self.loss_within(images, labels, task)
         return float(total) / len(task)
 

@@ -54,6 +54,11 @@ def make_plan(request: Request, precision: Precision = "fp32") -> Plan:
     return Plan(list(unique.values()), warnings)
 
 
+def in_precision(spec: RunSpec, precision: Precision) -> RunSpec:
+    """The same run with the network in this precision."""
+    return spec.model_copy(update={"precision": precision, "core_version": CORE_VERSIONS[precision]})
+
+
 def _specs(request: Request, precision: Precision) -> list[RunSpec]:
     selections = [(registry.find("methods", name), options) for name, options in parse_methods(request.methods)]
     dataset, source = open_source(request.dataset)
@@ -163,7 +168,7 @@ def _sort_settings(request: Request, kinds: list[type[Method]], usual: Precision
         if key not in options and key not in Transform.model_fields and key not in RUN_SETTINGS:
             raise unknown("--set option", key, [*options, *Transform.model_fields, *RUN_SETTINGS], request.places.get(f"set.{key}"))
     precision = settings.get("precision", usual)
-    if precision not in CORE_VERSIONS:
+    if precision not in [*CORE_VERSIONS]:
         raise InputError(f"precision={precision!r}: expected fp32 or bf16")
     augmenter = {"augmenter": request.augment} if request.augment else {}
     return {**augmenter, **_transform_of(settings)}, {key: value for key, value in settings.items() if key in options}, precision

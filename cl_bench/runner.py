@@ -14,6 +14,7 @@ from cl_bench.certificate import certify
 from cl_bench.errors import CannotWrite, InputError, OutOfMemory, RunFailed, Stopped
 from cl_bench.first_task import FirstTask
 from cl_bench.method import Method
+from cl_bench.nn.precision import network_in
 from cl_bench.record import RunRecord, RunSpec, TaskRecord
 from cl_bench.run_files import Say
 from cl_bench.store import Store
@@ -159,7 +160,7 @@ def _learn_remaining(
         start = time.perf_counter()
         method.learn(task, trainer)
         learned = time.perf_counter()
-        with torch.autocast(device.type, torch.bfloat16, enabled=spec.precision == "bf16"):
+        with network_in(spec.precision):
             evaluation = stream.evaluate(method.predict, index + 1, batch=terms.micro_batch or EVALUATION_BATCH)
         evaluated = time.perf_counter()
         losses = tuple(method.mean_loss(task, spec.precision) for task in followed[: index + 1]) if followed else None

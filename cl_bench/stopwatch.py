@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -14,7 +14,9 @@ from cl_bench import assemble
 from cl_bench.backbone import Backbone
 from cl_bench.errors import InputError
 from cl_bench.method import GradientMethod
+from cl_bench.nn.precision import autocast, network_in
 from cl_bench.nn.projection import ProjectedAdam
+from cl_bench.nn.prompts import explicit
 from cl_bench.record import RunSpec
 from cl_bench.stream import Stream, Task
 from cl_bench.trainer import Trainer
@@ -57,8 +59,12 @@ class Stopwatch:
             raise InputError(f"{spec.method} trains nothing task after task; name a method that does with --methods")
         self.device, self.batch, self.backbone = device, batch, self.method.backbone
         self.trainer = _Timed(self.spec.data_seed, device, self.spec.precision)
-        for block in self.backbone.vit.blocks if compiled else ():
-            block.compile()  # for the bare network; methods call a block's parts
+        vit = self.backbone.vit
+        few = explicit(torch.empty(1, 1, vit.patch_embed.num_patches + vit.num_prefix_tokens, 1, device=device))
+        for block in vit.blocks:  # of the bare network; methods call a block's parts
+            block.attn.fused_attn = not few  # whichever of timm's two is the faster
+            if compiled:
+                block.compile()
 
     def learn_first_task(self) -> float | None:
         """Seconds per image of the statistics after it; None for methods without."""
@@ -92,26 +98,23 @@ class Stopwatch:
         """timm's own forward of all tokens, and its gradient at the patch tokens."""
         hook = self.backbone.vit.patch_embed.register_forward_hook(lambda module, inputs, output: output.detach().requires_grad_())
         try:
-            with self._autocast():
+            with network_in(self.spec.precision), autocast(self.device):
                 features = _timm_features(self.backbone, self.inputs)
-            features.float().sum().backward()
+            features.sum().backward()
         finally:
             hook.remove()
 
     @torch.no_grad()
     def bare_forward(self, precise: bool = False) -> None:
         """timm's own forward, without gradients; with `precise` in full precision, as statistics are computed."""
-        with nullcontext() if precise else self._autocast():
+        with network_in("fp32" if precise else self.spec.precision), autocast(self.device):
             _timm_features(self.backbone, self.inputs)
 
     @torch.inference_mode()
     def evaluate(self) -> None:
         """The method's own prediction."""
-        with self._autocast():
+        with network_in(self.spec.precision):
             self.method.predict(self.inputs)
-
-    def _autocast(self) -> torch.autocast:
-        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.spec.precision == "bf16")
 
     def shares(self, rounds: int) -> dict[str, float]:
         """The share of each part of a step that waits for the part before it."""
@@ -132,7 +135,7 @@ class Stopwatch:
             with part("transform"):
                 images, labels = self.task.augmented(order, number)
             optimizer.zero_grad(set_to_none=True)
-            with part("forward"), self._autocast():
+            with part("forward"), network_in(self.spec.precision):
                 loss = self.method.loss(images, labels, self.task)
             with part("backward"):
                 loss.backward()

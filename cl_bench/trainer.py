@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from cl_bench.errors import RunFailed
+from cl_bench.nn.precision import network_in
 from cl_bench.seeds import permutation
 from cl_bench.stream import Task
 from cl_bench.world import ALONE, World
@@ -120,7 +121,7 @@ class Trainer:
             parts = zip(images.split(self.micro_batch), labels.split(self.micro_batch), strict=True)
         total = torch.zeros((), device=self.device)
         for some_images, some_labels in parts:
-            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
+            with network_in(self.precision):
                 value = loss(some_images, some_labels)
             if len(some_labels) < batch:
                 value = value * (len(some_labels) / batch)

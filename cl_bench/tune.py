@@ -101,6 +101,7 @@ def settings_file(request: Request, specs: Sequence[RunSpec], chosen: dict[str, 
     """YAML for `cl-bench run`: the chosen methods on their benchmark; comments say what chose them."""
     seeds = list(dict.fromkeys(spec.seed_name() for spec in specs))
     values = request.model_dump(exclude_none=True, exclude={"methods", "seeds", "validation", "limit", "grid", "yes"})
+    values["set"] = {**request.set, "precision": specs[0].precision}
     methods = []
     for point in chosen.values():
         [(name, options)] = parse_methods(point.records[0].spec.label)

@@ -55,8 +55,7 @@ class ClipZeroShot(Method):
     def predict(self, images: Tensor) -> Tensor:
         """Scores of all classes seen, (B, K_seen)."""
         features, text = self.backbone.frozen_features(images), self.backbone.text
-        with torch.autocast(images.device.type, enabled=False):
-            return cosines(features.float() @ text.projection.T, self.text_features, math.exp(text.scale))
+        return cosines(features @ text.projection.T, self.text_features, math.exp(text.scale))
 
 
 METHOD = ClipZeroShot

@@ -82,13 +82,12 @@ class CodaPrompt(QueryTuning):
         return q @ (A * K).T / lengths.clamp(min=1e-12)
 
     def prefixes(self, q: Tensor) -> Prefixes:
-        """Keys and values (B, L / 2, D) of the prompted blocks, in full precision also under autocast."""
+        """Keys and values (B, L / 2, D) of the prompted blocks."""
         blocks = {}
-        with torch.autocast(q.device.type, enabled=False):
-            for layer in range(self.config.layers):
-                P = torch.cat([part[layer] for part in self.P])  # (n, L D)
-                p = (self.weights(q, layer) @ P).unflatten(1, (self.config.prompt_length, -1))  # (B, L, D)
-                blocks[layer] = p.chunk(2, dim=1)
+        for layer in range(self.config.layers):
+            P = torch.cat([part[layer] for part in self.P])  # (n, L D)
+            p = (self.weights(q, layer) @ P).unflatten(1, (self.config.prompt_length, -1))  # (B, L, D)
+            blocks[layer] = p.chunk(2, dim=1)
         return Prefixes(blocks)
 
     def loss(self, images: Tensor, labels: Tensor, task: Task) -> Tensor:

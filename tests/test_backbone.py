@@ -10,7 +10,9 @@ from safetensors.torch import save_file
 
 import cl_bench.nn.prompts
 from cl_bench import backbone as backbones
+from cl_bench.backbone import attend_alone
 from cl_bench.errors import InputError
+from cl_bench.nn.precision import network_in
 from cl_bench.nn.prompts import DeepPrompts, attention_with, prompt_keys_values
 from cl_bench.nn.statistics import AttentionMoments
 
@@ -190,3 +192,19 @@ def test_an_image_size_the_patches_do_not_divide_is_refused(tiny):
 def test_a_model_of_other_blocks_is_refused():
     with pytest.raises(InputError, match="not a plain timm VisionTransformer"):
         backbones.require_plain(timm.create_model("vit_relpos_small_patch16_224", num_classes=0), "relpos")
+
+
+def test_in_bf16_the_network_alone_is():
+    trunk, images, seen = toys.backbone(), torch.randn(3, 3, 16, 16), []
+
+    def watched(index, block, x, read):
+        seen.append((x.dtype, block.attn.qkv(block.norm1(x)).dtype))
+        return attend_alone(index, block, x, read)
+
+    exact = trunk.features(images, watched)
+    with network_in("bf16"):
+        found = trunk.features(images, watched)
+        assert (found @ found.T).dtype == found.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
+    assert seen == [(torch.float32, torch.float32)] * trunk.depth + [(torch.float32, torch.bfloat16)] * trunk.depth
+    assert 0 < (found - exact).abs().max() < 0.05 * exact.abs().max()
+    assert torch.equal(trunk.features(images), exact)

@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+import runs
 import toys
 
 from cl_bench import cli_app, environment
@@ -192,7 +193,13 @@ def test_the_precision_is_the_machines_unless_asked_for_and_said_where_it_is_bf1
     assert ("precision: bf16" in err) == said
 
 
-def test_workers_elsewhere_compute_in_fp32_unless_asked_otherwise(capsys, toy_request, monkeypatch):
+def test_runs_that_were_begun_in_the_other_precision_are_pointed_at(capsys, here, base, toy_request, monkeypatch):
+    monkeypatch.setattr(environment, "usual_precision", lambda devices: "fp32")
+    [spec] = cli_app.planned(Request(**{**toy_request, "methods": "seq"}), "cpu", here / "results").specs
+    assert capsys.readouterr().err == ""
+    runs.execute(spec, here / "results")
     monkeypatch.setattr(environment, "usual_precision", lambda devices: "bf16")
-    assert cli_app.planned(Request(**toy_request), "auto", "tcp://host:8786").specs[0].precision == "fp32"
-    assert "precision: fp32" in capsys.readouterr().err
+    [half] = cli_app.planned(Request(**{**toy_request, "methods": "seq"}), "cpu", here / "results").specs
+    assert half.run_id() != spec.run_id()
+    said = "warning: 1 of these runs is there in fp32, which is another run than in bf16; --set precision=fp32 goes on with them"
+    assert said in capsys.readouterr().err

@@ -289,3 +289,10 @@ def test_folders_of_other_images_or_orders_are_not_compared_and_say_so(tmp_path)
     for other in ("images", "orders"):
         with pytest.raises(InputError, match="has the same benchmark, class order and seeds"):
             versus(str(tmp_path / "a"), str(tmp_path / other), tmp_path, Conventions())
+
+
+def test_sides_of_other_precision_are_compared_and_it_is_said(tmp_path):
+    folder(tmp_path, "a", [80, 81])
+    folder(tmp_path, "b", [80, 81], precision="bf16", core_version=4)
+    found = versus(str(tmp_path / "a"), str(tmp_path / "b"), tmp_path, Conventions())
+    assert found.warnings == ["vpt-seq on toy/3: fp32 against bf16"] and [difference.mean for difference in found.differences] == [0]

@@ -12,6 +12,7 @@ import toys
 from cl_bench import registry
 from cl_bench.errors import RunFailed
 from cl_bench.method import GradientMethod
+from cl_bench.nn.precision import network_in
 from cl_bench.query_tuning import QueryTuning
 
 METHODS = [*sorted(registry.plugins("methods")), toys.README_EXAMPLE]
@@ -304,6 +305,8 @@ def test_with_the_network_in_bf16_it_learns_and_keeps_full_precision(name):
     assert {key: (value.shape, value.dtype) for key, value in half.state().items()} == {
         key: (value.shape, value.dtype) for key, value in method.state().items()
     }
-    with torch.autocast("cpu", torch.bfloat16):
-        right = stream.evaluate(half.predict, stream.num_tasks).correct
-    assert len(right) == len(stream.test_sizes) and all(bool(value.isfinite().all()) for value in half.state().values())
+    assert all(bool(value.isfinite().all()) for value in half.state().values())
+    with network_in("bf16"):
+        found = half.predict(some_images())
+    exact = half.predict(some_images())
+    assert found.dtype == torch.float32 and not torch.equal(found, exact) and torch.allclose(found, exact, rtol=0.1, atol=0.1 * exact.std().item())

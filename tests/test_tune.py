@@ -67,7 +67,8 @@ def test_the_point_with_the_highest_mean_is_chosen_and_runs_from_the_file(toy_re
     text = tune.settings_file(request, plan.specs, chosen, GRID, conventions)
     path = tmp_path / "tuned.yaml"
     path.write_text(text)
-    specs = make_plan(request_from({}, path)).specs
+    specs = make_plan(request_from({}, path), "bf16").specs
+    assert {spec.precision for spec in specs} == {"fp32"}  # that of the trials
     assert [spec.validation for spec in specs] == [None, None]
     for spec in specs:
         assert all(spec.options[key] == value for key, value in chosen[spec.method].options.items())

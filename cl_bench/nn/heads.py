@@ -32,11 +32,9 @@ class TaskHeads(nn.Module):
         self.heads.append(head.to(device))
 
     def current(self, features: Tensor) -> Tensor:
-        """Scores (B, c_t) of the newest head, in full precision also under autocast."""
-        with torch.autocast(features.device.type, enabled=False):
-            return self.heads[-1](features.float())
+        """Scores (B, c_t) of the newest head."""
+        return self.heads[-1](features)
 
     def forward(self, features: Tensor) -> Tensor:
-        """Scores (B, K_seen) of all heads, in full precision also under autocast."""
-        with torch.autocast(features.device.type, enabled=False):
-            return torch.cat([head(features.float()) for head in self.heads], dim=1)
+        """Scores (B, K_seen) of all heads."""
+        return torch.cat([head(features) for head in self.heads], dim=1)

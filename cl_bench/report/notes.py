@@ -22,7 +22,7 @@ def of_table(columns: Sequence[Sequence[Row]], conventions: Conventions, shown: 
     notes.append(f"Mean ± sample standard deviation (n - 1) over {n}" + (f" ({', '.join(seeds)})." if seeds else "."))
     for column in columns:
         notes += _unlike(column)
-    notes += _protocol(rows)
+    notes += _half(columns) + _protocol(rows)
     for column in columns:
         planned = sorted({seed for row in column if not row.imported for seed in row.seeds})
         for row in column:
@@ -46,13 +46,21 @@ def _unlike(column: Sequence[Row]) -> list[str]:
             found.setdefault(value(row.spec), []).append(row.name)
         if len(found) > 1 and (what != "core version" or "core_version" in settings):
             notes.append(f"Rows differ in {what}: " + "; ".join(f"{', '.join(dict.fromkeys(names))}: {own}" for own, names in found.items()) + ".")
-    if rows and all(row.spec.precision == "bf16" for row in rows):
-        notes.append("Frozen network in bf16.")
     orders: dict[str, dict[tuple, None]] = {}
     for record in (record for row in rows for record in row.ran):
         orders.setdefault(record.spec.seed_name(), {})[record.spec.task_classes] = None
     mixed = [seed for seed, found in orders.items() if len(found) > 1]
     return [*notes, f"Class orders differ between rows for seed {', '.join(mixed)}."] if mixed else notes
+
+
+def _half(columns: Sequence[Sequence[Row]]) -> list[str]:
+    """Where the rows of one benchmark all had the frozen network in bf16."""
+    precisions = {}
+    for row in (row for column in columns for row in column if row.ran):
+        precisions.setdefault(row.spec.benchmark_name(), set()).add(row.spec.precision)
+    half = [name for name, found in precisions.items() if found == {"bf16"}]
+    where = "" if len(half) == len(precisions) else f" on {', '.join(half)}"
+    return [f"Frozen network in bf16{where}."] if half else []
 
 
 UNLIKE = {

@@ -59,6 +59,11 @@ def versus(a: str, b: str, results: Path, conventions: Conventions) -> Versus:
         f"{' on '.join(name)}: other images, weights or limits on the two sides, not compared" for name, old, new in pairs if _differ(old, new)
     ]
     pairs = [(name, old, new) for name, old, new in pairs if not _differ(old, new)]
+    warnings += [
+        f"{' on '.join(name)}: {old.spec.precision} against {new.spec.precision}"
+        for name, old, new in pairs
+        if old.ran and new.ran and old.spec.precision != new.spec.precision
+    ]
     answers, level = (Answers(stores[1]), Answers(stores[0])), significance.LEVEL / max(1, len(pairs))
     compared = [(name, significance.compare(new, old, "accuracy", conventions, answers, level)) for name, old, new in pairs]
     for (name, found), (_, old, new) in zip(compared, pairs, strict=True):
