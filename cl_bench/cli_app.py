@@ -28,7 +28,8 @@ def planned(request, devices: str, results: Path):
     if precision == "bf16":
         typer.echo("precision: bf16 in the frozen network, for the device's matrix units (--set precision=fp32 for full precision)", err=True)
     other = "fp32" if precision == "bf16" else "bf16"
-    begun = sum((Store(results).folder(in_precision(spec, other)) / "record.json").exists() for spec in plan.specs)
+    store = Store(results)
+    begun = sum(store.holds(in_precision(spec, other)) and not store.holds(spec) for spec in plan.specs)
     if begun:
         counted = f"{begun} of these runs {'is' if begun == 1 else 'are'} there in {other}"
         typer.echo(f"warning: {counted}, which is another run than in {precision}; --set precision={other} goes on with them", err=True)

@@ -84,10 +84,13 @@ class Store:
             return folder
         return self.root / "runs" / f"{spec.method}-{spec.run_id()}"
 
+    def holds(self, spec: RunSpec) -> bool:
+        """Whether there is a record of the run, in whatever state."""
+        return (self.folder(spec) / "record.json").exists()
+
     def load(self, spec: RunSpec) -> RunRecord | None:
         """The run's record, None if there is none. Raises DamagedRecord."""
-        path = self.folder(spec) / "record.json"
-        return read_record(path) if path.exists() else None
+        return read_record(self.folder(spec) / "record.json") if self.holds(spec) else None
 
     def save(self, record: RunRecord) -> None:
         """Write the record atomically, sealed with the digest of its content."""
