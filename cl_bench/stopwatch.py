@@ -1,8 +1,10 @@
 """Times of what a method does in the second task of its stream, and of the bare frozen network in the same process."""
 
+import copy
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from statistics import median
 
 import numpy as np
 import torch
@@ -50,8 +52,8 @@ class Stopwatch:
 
     def __init__(self, spec: RunSpec, device: torch.device, compiled: bool = False):
         batch = spec.options.get("batch")
-        images = STEPS * (batch or 0) * spec.num_learned
-        self.spec = spec.model_copy(update={"limit": max(images, len(sum(spec.task_classes, ()))), "options": {**spec.options, "passes": 1}})
+        per_class = STEPS * (batch or 0) // max(map(len, spec.task_classes)) or 1  # rounded down: no last batch of a few images
+        self.spec = spec.model_copy(update={"limit": per_class * len(sum(spec.task_classes, ())), "options": {**spec.options, "passes": 1}})
         source = assemble.open_source(self.spec)
         self.stream: Stream = assemble.build_stream(self.spec, source, device)
         self.method = assemble.build_method(self.spec, source, device, self.stream.num_tasks)
@@ -69,14 +71,20 @@ class Stopwatch:
     def learn_first_task(self) -> float | None:
         """Seconds per image of the statistics after it; None for methods without."""
         first = self.stream.task(0)
-        self.method.learn(first, self.trainer)
-        self.trainer.seconds, self.trainer.images = 0.0, 0  # that was to warm up
-        self.method.end_task(first, self.trainer)
+        self.method.learn(first, self.trainer)  # that warms up
+        statistics = [self._end_task(first) for _ in range(3)]
         self.task = self.stream.task(1)
         self.method.grow(self.task)
         self.method.begin_task(self.task)
         inputs, labels = self.stream.probe(1, 1, self.batch)
         self.inputs = inputs(np.arange(min(self.batch, len(labels))))
+        return None if None in statistics else median(statistics)
+
+    def _end_task(self, task: Task) -> float | None:
+        """Seconds per image of what a copy of the method, on the same network, makes of a learned task."""
+        self.trainer.seconds, self.trainer.images = 0.0, 0
+        network = {id(module): module for module in self.backbone.modules()}
+        copy.deepcopy(self.method, network).end_task(task, self.trainer)
         return self.trainer.seconds / self.trainer.images if self.trainer.images else None
 
     def pair(self) -> tuple[float, float]:
