@@ -31,7 +31,7 @@ class Waiting:
             stdin=subprocess.PIPE,
             stdout=self._early,
             stderr=self._early,
-            env=_environment(threads),
+            env=run_environment(threads),
             start_new_session=True,  # Ctrl-C reaches the orchestrator alone
         )
 
@@ -89,7 +89,7 @@ class Starter:
         return found
 
 
-def _environment(threads: int) -> dict[str, str]:
+def run_environment(threads: int) -> dict[str, str]:
     """Threads, memory, unbuffered output, and the package that this process runs, whatever lies in the current folder."""
     folders = [str(Path(cl_bench.__file__).resolve().parent.parent), os.environ.get("PYTHONPATH")]
     return {

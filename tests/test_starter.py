@@ -110,9 +110,9 @@ def test_memory_that_tensors_leave_is_kept_unless_the_user_says_otherwise(monkey
     from cl_bench import starter
 
     monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
-    tunables = starter._environment(3)["GLIBC_TUNABLES"]
+    tunables = starter.run_environment(3)["GLIBC_TUNABLES"]
     monkeypatch.setenv("GLIBC_TUNABLES", "glibc.malloc.check=1")
-    assert starter._environment(3)["GLIBC_TUNABLES"] == "glibc.malloc.check=1"
+    assert starter.run_environment(3)["GLIBC_TUNABLES"] == "glibc.malloc.check=1"
     count = """
 import resource, torch
 torch.set_num_threads(1)

@@ -1,0 +1,82 @@
+"""How much of a training step on the CPU is spent outside torch's kernels: in Python, the dispatcher and autograd.
+
+    python tests/benchmarks/bench_overhead.py [--methods nsp2] [--precision bf16,fp32] [--threads 1] [--rounds 9]
+
+Measured are the trainer's own passes over the second task of the embedded benchmark, in an environment like that of a run. The time in kernels is
+the own time of all torch operators that compute something: those that only make views, reserve memory or call other operators do not count. It is
+taken under the profiler, the time of a pass without it, in turn; the shares are medians over rounds.
+"""
+
+import argparse
+import os
+import statistics
+import sys
+import time
+
+from cl_bench.starter import run_environment
+
+
+def main() -> None:
+    """Print a line for every precision."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--methods", default="nsp2")
+    parser.add_argument("--precision", default="bf16,fp32")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=9)
+    chosen = parser.parse_args()
+    if "GLIBC_TUNABLES" not in os.environ:
+        os.execve(sys.executable, [sys.executable, *sys.argv], run_environment(chosen.threads))
+
+    import torch
+
+    from cl_bench.plan import make_plan
+    from cl_bench.request import Request
+    from cl_bench.stopwatch import Stopwatch
+
+    torch.set_num_threads(chosen.threads)
+    for precision in chosen.precision.split(","):
+        for spec in make_plan(Request(methods=chosen.methods), precision).specs:
+            watch = Stopwatch(spec, torch.device("cpu"))
+            watch.learn_first_task()
+            shares, speeds = [], []
+            for number in range(chosen.rounds + 2):
+                seconds, images = a_pass(watch)
+                kernels, profiled = in_kernels(watch)
+                if number >= 2:  # the first warm up
+                    shares.append(1 - kernels / profiled / (seconds / images))
+                    speeds.append(images / seconds)
+            outside, low, high = statistics.median(shares), min(shares), max(shares)
+            print(f"{spec.display}, {precision}: {outside:.0%} outside kernels ({low:.0%} to {high:.0%}), {statistics.median(speeds):.0f} images/s")
+
+
+def a_pass(watch) -> tuple[float, int]:
+    """Seconds and images of the trainer's pass over the second task."""
+    before, start = watch.trainer.images_seen, time.perf_counter()
+    watch.method.minimise(watch.task, watch.trainer)
+    return time.perf_counter() - start, watch.trainer.images_seen - before
+
+
+def in_kernels(watch) -> tuple[float, int]:
+    """Seconds in kernels and images of such a pass under the profiler."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CPU]) as profiler:
+        _, images = a_pass(watch)
+    return sum(event.self_cpu_time_total for event in profiler.key_averages() if computes(event.key)) / 1e6, images
+
+
+def computes(name: str) -> bool:
+    """Whether a profiled event is an operator with a kernel of its own."""
+    import torch
+
+    if not name.startswith("aten::") or name.startswith("aten::empty"):
+        return False
+    packet = getattr(torch.ops.aten, name.removeprefix("aten::"))
+    dispatched = set(torch._C._dispatch_get_all_op_names())  # others are of TorchScript alone
+    overloads = [overload for overload in (getattr(packet, name) for name in packet.overloads()) if overload.name() in dispatched]
+    composite = torch._C.DispatchKey.CompositeImplicitAutograd
+    return not any(overload.is_view or overload.has_kernel_for_dispatch_key(composite) for overload in overloads)
+
+
+if __name__ == "__main__":
+    main()
