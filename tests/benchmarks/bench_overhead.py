@@ -1,15 +1,14 @@
 """How much of a training step on the CPU is spent outside torch's kernels: in Python, the dispatcher and autograd.
 
-    python tests/benchmarks/bench_overhead.py [--methods nsp2] [--precision bf16,fp32] [--threads 1] [--rounds 9]
+    python tests/benchmarks/bench_overhead.py [--methods nsp2] [--precision bf16,fp32] [--threads 1] [--rounds 20]
 
 Measured are the trainer's own passes over the second task of the embedded benchmark, in an environment like that of a run. The time in kernels is
 the own time of all torch operators that compute something: those that only make views, reserve memory or call other operators do not count. It is
-taken under the profiler, the time of a pass without it, in turn; the shares are medians over rounds.
+taken under the profiler, the time of a pass without it, in turn, and of each the least counts, that of rounds in which nothing else ran.
 """
 
 import argparse
 import os
-import statistics
 import sys
 import time
 
@@ -22,7 +21,7 @@ def main() -> None:
     parser.add_argument("--methods", default="nsp2")
     parser.add_argument("--precision", default="bf16,fp32")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--rounds", type=int, default=20)
     chosen = parser.parse_args()
     if "GLIBC_TUNABLES" not in os.environ:
         os.execve(sys.executable, [sys.executable, *sys.argv], run_environment(chosen.threads))
@@ -38,31 +37,26 @@ def main() -> None:
         for spec in make_plan(Request(methods=chosen.methods), precision).specs:
             watch = Stopwatch(spec, torch.device("cpu"))
             watch.learn_first_task()
-            shares, speeds = [], []
-            for number in range(chosen.rounds + 2):
-                seconds, images = a_pass(watch)
-                kernels, profiled = in_kernels(watch)
-                if number >= 2:  # the first warm up
-                    shares.append(1 - kernels / profiled / (seconds / images))
-                    speeds.append(images / seconds)
-            outside, low, high = statistics.median(shares), min(shares), max(shares)
-            print(f"{spec.display}, {precision}: {outside:.0%} outside kernels ({low:.0%} to {high:.0%}), {statistics.median(speeds):.0f} images/s")
+            whole, kernels = zip(*((a_pass(watch), in_kernels(watch)) for _ in range(chosen.rounds)), strict=True)
+            print(f"{spec.display}, {precision}: {1 - min(kernels) / min(whole):.0%} outside kernels, {1 / min(whole):.0f} images/s")
 
 
-def a_pass(watch) -> tuple[float, int]:
-    """Seconds and images of the trainer's pass over the second task."""
+def a_pass(watch) -> float:
+    """Seconds per image of the trainer's pass over the second task."""
     before, start = watch.trainer.images_seen, time.perf_counter()
     watch.method.minimise(watch.task, watch.trainer)
-    return time.perf_counter() - start, watch.trainer.images_seen - before
+    return (time.perf_counter() - start) / (watch.trainer.images_seen - before)
 
 
-def in_kernels(watch) -> tuple[float, int]:
-    """Seconds in kernels and images of such a pass under the profiler."""
+def in_kernels(watch) -> float:
+    """Seconds per image in kernels, of such a pass under the profiler."""
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CPU]) as profiler:
-        _, images = a_pass(watch)
-    return sum(event.self_cpu_time_total for event in profiler.key_averages() if computes(event.key)) / 1e6, images
+        before = watch.trainer.images_seen
+        a_pass(watch)
+    seconds = sum(event.self_cpu_time_total for event in profiler.key_averages() if computes(event.key)) / 1e6
+    return seconds / (watch.trainer.images_seen - before)
 
 
 def computes(name: str) -> bool:
