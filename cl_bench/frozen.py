@@ -1,6 +1,7 @@
 """Features of the un-prompted backbone, computed once for every image that always enters the network in the same way."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -25,11 +26,12 @@ class FrozenFeatures:
         self._kept: WeakKeyDictionary[nn.Module, tuple[Tensor, set[int]]] = WeakKeyDictionary()  # features, and the parts that are computed
 
     def announce(self, images: Tensor, positions: np.ndarray) -> Tensor:
-        """`images`, marked as the input of these positions. Whatever is derived from the tensor is a new tensor without the mark."""
-        images.frozen_features = lambda backbone: self._of(backbone, positions)
+        """`images`, marked as the input of these positions. Whatever is derived from the tensor is a new tensor without the mark, but for `split`."""
+        images.frozen_features = Announced(self, positions)
         return images
 
-    def _of(self, backbone: nn.Module, positions: np.ndarray) -> Tensor:
+    def of(self, backbone: nn.Module, positions: np.ndarray) -> Tensor:
+        """Features (B, D) of positions."""
         if backbone not in self._kept:
             device = next(backbone.parameters()).device
             self._kept[backbone] = (torch.zeros(self._bounds[-1], backbone.width, device=device), set())
@@ -41,3 +43,23 @@ class FrozenFeatures:
                     features[batch[0] : batch[-1] + 1] = backbone.features(self._inputs(batch))
             computed.add(part)
         return features[uploaded(positions, features.device)]
+
+
+@dataclass(frozen=True)
+class Announced:
+    """The mark of a batch: which images of which set it is. Called with a backbone it returns their features (B, D)."""
+
+    features: FrozenFeatures
+    positions: np.ndarray
+
+    def __call__(self, backbone: nn.Module) -> Tensor:
+        return self.features.of(backbone, self.positions)
+
+
+def split(images: Tensor, size: int) -> list[Tensor]:
+    """A batch in parts of at most `size`, marked as the batch is."""
+    parts = list(images.split(size))
+    mark = getattr(images, "frozen_features", None)
+    for number, part in enumerate(parts if mark else ()):
+        mark.features.announce(part, mark.positions[number * size :][:size])
+    return parts

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from cl_bench.errors import RunFailed
+from cl_bench.frozen import split
 from cl_bench.nn.precision import network_in
 from cl_bench.seeds import permutation
 from cl_bench.stream import Task
@@ -114,11 +115,8 @@ class Trainer:
 
     def _backward(self, loss: Callable[[Tensor, Tensor], Tensor], images: Tensor, labels: Tensor, batch: int) -> Tensor:
         """The loss of a batch, or of this process's share of its `batch` images; its gradient is added to the parameters'."""
-        parts = [(images, labels)]  # not cut: a part would be another tensor, without the mark of known images
-        if not len(images):
-            parts = []
-        elif self.micro_batch is not None:
-            parts = zip(images.split(self.micro_batch), labels.split(self.micro_batch), strict=True)
+        size = self.micro_batch or max(1, len(images))
+        parts = zip(split(images, size), labels.split(size), strict=True) if len(images) else ()
         total = torch.zeros((), device=self.device)
         for some_images, some_labels in parts:
             with network_in(self.precision):

@@ -5,6 +5,8 @@ import pytest
 import torch
 import toys
 
+from cl_bench.frozen import split
+
 TASKS = [[2, 0], [1, 3, 4], [5, 6]]
 
 
@@ -37,6 +39,18 @@ def test_statistics_share_the_queries_of_training():
     counting = Counting(method.backbone)
     toys.learn(method, stream, upto=1)
     assert counting.images == 24
+
+
+def test_parts_of_a_batch_share_them_too():
+    stream, method = toys.stream(TASKS), toys.method("l2p", 3, passes=2, batch=9)
+    counting = Counting(method.backbone)
+    toys.learn(method, stream, upto=1, micro_batch=4)
+    assert counting.images == 24
+    task = stream.task(1)
+    images, _ = task.augmented(np.array([30, 2, 17, 2, 8]), 0)
+    parts = torch.cat([method.backbone.frozen_features(part) for part in split(images, 2)])
+    assert torch.equal(parts, method.backbone.frozen_features(images)) and counting.images == 24 + 36
+    assert [len(part) for part in split(torch.zeros(5), 2)] == [2, 2, 1]
 
 
 def test_statistics_of_a_few_images_do_not_query_the_whole_task():
