@@ -22,13 +22,17 @@ def bench(
 ) -> None:  # fmt: skip
     """Measure images per second of a method in training, statistics and evaluation, against the bare network in the same process."""
     from cl_bench import bench as measuring
-    from cl_bench import places
+    from cl_bench import places, starter
     from cl_bench.errors import InputError
 
-    found = measuring.measure(request, places.devices(device)[0], threads, pairs, random_weights, compiled, lambda line: typer.echo(line, err=True))
+    found = starter.called(measuring.measure, threads, request, places.devices(device)[0], threads, pairs, random_weights, compiled, _say)
     typer.echo(found.text())
     if json is not None:
         try:
             json.write_text(found.model_dump_json(indent=1) + "\n")
         except OSError as error:
             raise InputError(f"cannot write {json}: {error.strerror}") from error
+
+
+def _say(line: str) -> None:
+    typer.echo(line, err=True)

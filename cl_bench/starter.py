@@ -5,16 +5,20 @@ This imports nothing that takes long, so that the first process can start before
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeVar
 
 import cl_bench
+from cl_bench.errors import RunFailed
+
+Result = TypeVar("Result")
 
 # Tensors of a few megabytes come and go with every layer: memory that is kept, in large pages, need not be mapped and cleared each time.
 ALLOCATION = {"hugetlb": 1, "mmap_threshold": 1 << 25, "trim_threshold": 1 << 30, "top_pad": 1 << 26}
@@ -101,3 +105,24 @@ def run_environment(threads: int) -> dict[str, str]:
         "PYTHONSAFEPATH": "1",
         "PYTHONPATH": os.pathsep.join(filter(None, folders)),
     }
+
+
+def called(function: Callable[..., Result], threads: int, *arguments) -> Result:
+    """function(*arguments) of a process with the environment of a run. Raises what it raises, and RunFailed when the process ends before."""
+    from concurrent.futures import ProcessPoolExecutor
+    from concurrent.futures.process import BrokenProcessPool
+    from multiprocessing import get_context
+
+    ended_quietly = {"initializer": signal.signal, "initargs": (signal.SIGINT, signal.SIG_DFL)}  # by Ctrl-C
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn"), **ended_quietly) as process:
+        before = dict(os.environ)
+        os.environ.update(run_environment(threads))
+        try:
+            answer = process.submit(function, *arguments)
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
+        try:
+            return answer.result()
+        except BrokenProcessPool as error:
+            raise RunFailed("the process that measured was ended from outside; where memory is short, give a smaller batch") from error

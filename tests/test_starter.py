@@ -9,6 +9,7 @@ import pytest
 import runs
 
 from cl_bench import places, processes
+from cl_bench.errors import RunFailed
 from cl_bench.starter import Starter, Waiting
 from cl_bench.store import Store
 
@@ -102,6 +103,19 @@ def test_what_a_process_says_before_it_knows_its_log_is_not_lost(toy_request, tm
             time.sleep(0.05)
         ended = processes.carry_out(spec, Store(tmp_path), places.Place("cpu", 1), [], Follower(), starter, more=False)
     assert ended.code != 0 and "no such library" in ended.reason
+
+
+def test_what_is_measured_is_so_in_the_environment_of_a_run(monkeypatch):
+    from cl_bench import starter
+
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
+    assert starter.called(os.getenv, 3, "OMP_NUM_THREADS") == "3" and "hugetlb=1" in starter.called(os.getenv, 3, "GLIBC_TUNABLES")
+    assert os.environ["OMP_NUM_THREADS"] == "1" and "GLIBC_TUNABLES" not in os.environ
+    with pytest.raises(ZeroDivisionError):
+        starter.called(divmod, 1, 1, 0)
+    with pytest.raises(RunFailed, match="ended from outside"):
+        starter.called(os._exit, 1, 3)
 
 
 @pytest.mark.slow

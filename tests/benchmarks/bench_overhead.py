@@ -8,30 +8,30 @@ taken under the profiler, the time of a pass without it, in turn, and of each th
 """
 
 import argparse
-import os
-import sys
 import time
 
-from cl_bench.starter import run_environment
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from cl_bench.plan import make_plan
+from cl_bench.request import Request
+from cl_bench.starter import called
+from cl_bench.stopwatch import Stopwatch
 
 
 def main() -> None:
-    """Print a line for every precision."""
+    """Print a line for every method and precision."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--methods", default="nsp2")
     parser.add_argument("--precision", default="bf16,fp32")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=20)
     chosen = parser.parse_args()
-    if "GLIBC_TUNABLES" not in os.environ:
-        os.execve(sys.executable, [sys.executable, *sys.argv], run_environment(chosen.threads))
+    called(measure, chosen.threads, chosen)
 
-    import torch
 
-    from cl_bench.plan import make_plan
-    from cl_bench.request import Request
-    from cl_bench.stopwatch import Stopwatch
-
+def measure(chosen: argparse.Namespace) -> None:
+    """What `main` prints."""
     torch.set_num_threads(chosen.threads)
     for precision in chosen.precision.split(","):
         for spec in make_plan(Request(methods=chosen.methods), precision).specs:
@@ -41,17 +41,15 @@ def main() -> None:
             print(f"{spec.display}, {precision}: {1 - min(kernels) / min(whole):.0%} outside kernels, {1 / min(whole):.0f} images/s")
 
 
-def a_pass(watch) -> float:
+def a_pass(watch: Stopwatch) -> float:
     """Seconds per image of the trainer's pass over the second task."""
     before, start = watch.trainer.images_seen, time.perf_counter()
     watch.method.minimise(watch.task, watch.trainer)
     return (time.perf_counter() - start) / (watch.trainer.images_seen - before)
 
 
-def in_kernels(watch) -> float:
+def in_kernels(watch: Stopwatch) -> float:
     """Seconds per image in kernels, of such a pass under the profiler."""
-    from torch.profiler import ProfilerActivity, profile
-
     with profile(activities=[ProfilerActivity.CPU]) as profiler:
         before = watch.trainer.images_seen
         a_pass(watch)
@@ -61,8 +59,6 @@ def in_kernels(watch) -> float:
 
 def computes(name: str) -> bool:
     """Whether a profiled event is an operator with a kernel of its own."""
-    import torch
-
     if not name.startswith("aten::") or name.startswith("aten::empty"):
         return False
     packet = getattr(torch.ops.aten, name.removeprefix("aten::"))
