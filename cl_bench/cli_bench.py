@@ -29,7 +29,7 @@ def bench(
     typer.echo(found.text())
     if json is not None:
         try:
-            json.write_text(found.model_dump_json(indent=1) + "\n")
+            json.write_text(found.model_dump_json(indent=1) + "\n", encoding="utf-8")
         except OSError as error:
             raise InputError(f"cannot write {json}: {error.strerror}") from error
 

@@ -86,7 +86,7 @@ class Cluster:
                     if code is None:
                         return Ended(processes.STOPPED, [], folder / "log.txt")
                     _unpack(files, store)
-                    with open(folder / "log.txt", "a") as log:
+                    with open(folder / "log.txt", "a", encoding="utf-8") as log:
                         log.writelines(f"{text}\n" for text in lines)
                     if code != processes.STOPPED or self._watch.interrupts:
                         return Ended(code, lines, folder / "log.txt")
@@ -157,7 +157,7 @@ class _Relay:
         while process.poll() is None:
             time.sleep(0.2)
             try:
-                text = path.read_text()
+                text = path.read_text(encoding="utf-8")
                 if text != last:
                     last = text
                     self._report(json.loads(text))

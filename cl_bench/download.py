@@ -49,7 +49,7 @@ def remember(url: str, target: Path, manifest: Path) -> None:
 
 
 def _known(manifest: Path) -> dict:
-    return json.loads(manifest.read_text()) if manifest.exists() else {}
+    return json.loads(manifest.read_text(encoding="utf-8")) if manifest.exists() else {}
 
 
 def _fingerprint(path: Path) -> dict:

@@ -90,13 +90,14 @@ def _git_commit() -> str | None:
     if not (folder / ".git").exists():
         return None
     try:
-        commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=folder, capture_output=True, text=True, check=True).stdout.strip()
-        changed = subprocess.run(
-            ["git", "status", "--porcelain", "--untracked-files=no"], cwd=folder, capture_output=True, text=True, check=True
-        ).stdout
+        commit, changed = (_git(folder, *words) for words in (("rev-parse", "HEAD"), ("status", "--porcelain", "--untracked-files=no")))
     except (OSError, subprocess.CalledProcessError):
         return None
-    return commit + ("+changes" if changed.strip() else "")
+    return commit.strip() + ("+changes" if changed.strip() else "")
+
+
+def _git(folder: Path, *words: str) -> str:
+    return subprocess.run(["git", *words], cwd=folder, capture_output=True, encoding="utf-8", errors="replace", check=True).stdout
 
 
 def _processor() -> str:
@@ -106,7 +107,7 @@ def _processor() -> str:
 def _cpuinfo(field: str) -> str:
     """What Linux says of the first processor; "" where nothing is said."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         return ""
     return next((line.partition(":")[2].strip() for line in lines if line.partition(":")[0].strip() == field), "")

@@ -95,12 +95,12 @@ class FirstTask:
         with ExitStack() as stack:
             try:
                 self._place.mkdir(parents=True, exist_ok=True)
-                lock = stack.enter_context(open(self._place / "lock", "a"))
+                lock = stack.enter_context(open(self._place / "lock", "a", encoding="utf-8"))
             except OSError as error:
                 raise run_files.cannot_write(self._place, error) from error
             fcntl.flock(lock, fcntl.LOCK_EX)
             try:
-                facts = json.loads((self._place / FACTS).read_text())
+                facts = json.loads((self._place / FACTS).read_text(encoding="utf-8"))
             except (OSError, ValueError):
                 facts = {"files": {}}
             yield facts

@@ -113,7 +113,8 @@ def read_matrix(path: Path, spec: ImportedSpec, test_sizes: tuple[int, ...] | No
 def _numbers(path: Path) -> list[list[tuple[float, int]]]:
     """The triangle in the file, each value with its number of decimals; a first line without numbers is a heading."""
     try:
-        lines = [[cell.strip() for cell in line] for line in csv.reader(path.read_text().splitlines()) if any(cell.strip() for cell in line)]
+        text = path.read_text(encoding="utf-8")
+        lines = [[cell.strip() for cell in line] for line in csv.reader(text.splitlines()) if any(cell.strip() for cell in line)]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
     if lines and not any(re.match(r"[-+.\d]", cell) for cell in lines[0]):
@@ -168,6 +169,6 @@ def records(root: Path) -> list[ImportedRecord]:
 
 def _read(path: Path) -> ImportedRecord:
     try:
-        return ImportedRecord.model_validate_json(path.read_text())
+        return ImportedRecord.model_validate_json(path.read_text(encoding="utf-8"))
     except (OSError, ValidationError) as error:
         raise InputError(f"{path} is not an imported matrix ({str(error).splitlines()[0]}); import it again or remove it") from error

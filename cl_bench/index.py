@@ -62,7 +62,7 @@ def _folders(store: Store) -> list[os.DirEntry]:
 
 def _read(path: Path) -> dict:
     try:
-        values = json.loads(path.read_text())
+        values = json.loads(path.read_text(encoding="utf-8"))
         return values["runs"] if values["version"] == VERSION else {}
     except (OSError, ValueError, KeyError, TypeError):
         return {}

@@ -61,9 +61,9 @@ class ListedImages(Source):
         for key, path in lists.items():
             if hashlib.sha256(path.read_bytes()).hexdigest() != self.LISTS[key].sha256:
                 raise InputError(f"{path} is not the published list (its sha256 differs); move it away and {again}")
-        facts = json.loads(notes.read_text())
+        facts = json.loads(notes.read_text(encoding="utf-8"))
         self._files, self._base, self._digest = facts["files"], Path(facts["base"]), facts["digest"]
-        texts = {key: path.read_text() for key, path in lists.items()}
+        texts = {key: path.read_text(encoding="utf-8") for key, path in lists.items()}
         self._split, self.class_names = self.split(texts), self.name_classes(texts)
         if not self._files.keys() >= {relative for side in self._split.values() for relative, _ in side}:
             raise InputError(f"{self.name} in {root} was prepared for other lists; {again}")
@@ -172,7 +172,7 @@ def prepare(source: type[ListedImages], root: Path | None, say: Callable[[str], 
 
     root = (data_folder(source.name) if root is None else root).resolve()
     texts = {
-        key: fetch(published.url, _list_path(source.name, published), f"sha256:{published.sha256}").read_text()
+        key: fetch(published.url, _list_path(source.name, published), f"sha256:{published.sha256}").read_text(encoding="utf-8")
         for key, published in source.LISTS.items()
     }
     wanted = {relative: None for side in source.split(texts).values() for relative, _ in side}
@@ -194,7 +194,7 @@ def prepare(source: type[ListedImages], root: Path | None, say: Callable[[str], 
     files = dict(zip(wanted, in_threads(lambda relative: _fingerprint(base / relative), list(wanted), f"verifying {source.name}"), strict=True))
     notes = _notes_path(source.name, root)
     if notes.exists():
-        known = json.loads(notes.read_text())["files"]
+        known = json.loads(notes.read_text(encoding="utf-8"))["files"]
         changed = [relative for relative, found in files.items() if known.get(relative) != found]
         if changed:
             more = f", and {len(changed) - 1} more" if len(changed) > 1 else ""

@@ -18,7 +18,7 @@ def is_held(store: Store, spec: RunSpec) -> bool:
 def is_held_by_name(store: Store, name: str) -> bool:
     """The same of a run's folder."""
     try:
-        with open(_lock_path(store, name)) as lock:
+        with open(_lock_path(store, name), encoding="utf-8") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return False
     except FileNotFoundError:
@@ -35,7 +35,7 @@ def _lock_path(store: Store, name: str) -> Path:
 def sole_owner(store: Store, spec: RunSpec, say: Callable[[str], None], wait: bool = True) -> Iterator[None]:
     """Hold the run's lock; a second process with the same specification waits here, or raises Busy. The lock dies with its process;
     its empty file stays, since removing it would let two waiting processes hold different locks."""
-    with open(_lock_path(store, store.folder(spec).name), "a") as lock:
+    with open(_lock_path(store, store.folder(spec).name), "a", encoding="utf-8") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -46,7 +46,7 @@ def resolve(text: str | None, run_seed: int, class_names: Sequence[str]) -> tupl
 def _from_file(path: Path, class_names: Sequence[str]) -> list[int]:
     """One class a line, as its name or its number from 0; every class exactly once."""
     try:
-        lines = [line.strip() for line in path.read_text().splitlines() if line.strip()]
+        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not a text file"
         raise InputError(f"--order {path}: {reason}; expected a seed, nsp2:SEED, natural, or a file with one class a line") from error

@@ -52,7 +52,7 @@ def load(name: str) -> Preset:
     known = names()
     if name not in known:
         raise unknown("preset", name, [*known, NONE])
-    values = tomllib.loads(known[name].read_text())
+    values = tomllib.loads(known[name].read_text(encoding="utf-8"))
     return Preset(name, values["title"], tuple(values["benchmarks"]), tuple(values["rule"]))
 
 

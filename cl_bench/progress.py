@@ -27,7 +27,7 @@ class ProgressFile:
         }
         partial = self._path.with_suffix(".partial")
         try:
-            partial.write_text(json.dumps(facts))
+            partial.write_text(json.dumps(facts), encoding="utf-8")
             os.replace(partial, self._path)
         except OSError:
             pass  # a full disk is reported when the task is saved

@@ -92,7 +92,7 @@ def _installed(group: str) -> tuple[importlib.metadata.EntryPoint, ...]:
 def _constants(path: Path, changed: int) -> dict:
     """FACTS of a file as it was when it was last changed."""
     facts = {}
-    for node in ast.parse(path.read_text()).body:
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id in FACTS:
             facts[node.targets[0].id] = ast.literal_eval(node.value)
     return facts

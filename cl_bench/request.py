@@ -57,7 +57,7 @@ PLURALS = {"backbones": "backbone", "datasets": "dataset"}
 
 def _read_yaml(path: Path) -> tuple[dict, dict[str, str]]:
     try:
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8")
         values, places = yaml.safe_load(text), _places(yaml.compose(text, yaml.SafeLoader), path)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         reason = error.strerror if isinstance(error, OSError) else " ".join(str(error).split())

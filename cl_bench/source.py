@@ -163,7 +163,7 @@ def cached_files(key: dict, build: Callable[[Path], None]) -> dict[str, np.ndarr
     try:
         if not _is_whole(folder):
             folder.parent.mkdir(parents=True, exist_ok=True)
-            with open(folder.with_suffix(".lock"), "a") as lock:
+            with open(folder.with_suffix(".lock"), "a", encoding="utf-8") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 if not _is_whole(folder):
                     _write(folder, key, build)
@@ -176,7 +176,7 @@ def cached_files(key: dict, build: Callable[[Path], None]) -> dict[str, np.ndarr
 
 def _is_whole(folder: Path) -> bool:
     try:
-        sizes = json.loads((folder / "key.json").read_text())["sizes"]
+        sizes = json.loads((folder / "key.json").read_text(encoding="utf-8"))["sizes"]
         return all((folder / name).stat().st_size == size for name, size in sizes.items())
     except (OSError, ValueError, KeyError):
         return False
@@ -191,7 +191,7 @@ def _write(folder: Path, key: dict, build: Callable[[Path], None]) -> None:
     try:
         build(partial)
         sizes = {path.name: path.stat().st_size for path in partial.glob("*.npy")}
-        (partial / "key.json").write_text(json.dumps({"key": key, "sizes": sizes}, indent=1))
+        (partial / "key.json").write_text(json.dumps({"key": key, "sizes": sizes}, indent=1), encoding="utf-8")
         if folder.exists():
             shutil.rmtree(folder)
         partial.rename(folder)

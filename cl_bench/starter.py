@@ -101,6 +101,7 @@ def run_environment(threads: int) -> dict[str, str]:
         **os.environ,
         "OMP_NUM_THREADS": str(threads),
         "MKL_NUM_THREADS": str(threads),
+        "PYTHONIOENCODING": "utf-8:backslashreplace",  # of the log, whatever the locale
         "PYTHONUNBUFFERED": "1",
         "PYTHONSAFEPATH": "1",
         "PYTHONPATH": os.pathsep.join(filter(None, folders)),

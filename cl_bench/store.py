@@ -45,7 +45,7 @@ def write_atomically(path: Path, data: bytes) -> None:
 def read_spec(path: Path) -> RunSpec:
     """A specification from its JSON file. Raises InputError."""
     try:
-        return RunSpec.model_validate_json(path.read_text())
+        return RunSpec.model_validate_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(f"{path} is not a run specification: {str(error).splitlines()[0]}") from error
 

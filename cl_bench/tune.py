@@ -34,7 +34,7 @@ class Point:
 def read_grid(path: Path) -> dict[str, list]:
     """Option -> values to try, from YAML such as {eta: [0.9, 0.97], temperature: [10, 28]}. Raises InputError."""
     try:
-        values = yaml.safe_load(path.read_text())
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         reason = error.strerror if isinstance(error, OSError) else " ".join(str(error).split())
         raise InputError(f"cannot read the grid {path}: {reason}") from error

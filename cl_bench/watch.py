@@ -72,7 +72,7 @@ class Watch:
                     process.send_signal(signal.SIGINT if self.interrupts == 1 else signal.SIGKILL)
                     asked = self.interrupts
                 try:
-                    line.show(json.loads(path.read_text()))
+                    line.show(json.loads(path.read_text(encoding="utf-8")))
                 except (OSError, ValueError):
                     continue
         finally:

@@ -92,8 +92,8 @@ def main(folder: Path, epochs: int = RECIPE["epochs"]) -> None:
     for title, table in (("", facts), ("architecture", ARCHITECTURE), ("recipe", {**RECIPE, "epochs": epochs})):
         lines += [f"\n[{title}]"] if title else []
         lines += [f"{key} = {json.dumps(value)}" for key, value in table.items()]
-    (folder / "vit.toml").write_text("\n".join(lines) + "\n")
-    print((folder / "vit.toml").read_text())
+    (folder / "vit.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    print((folder / "vit.toml").read_text(encoding="utf-8"))
 
 
 if __name__ == "__main__":

@@ -99,7 +99,7 @@ class Glyphs(Source):
 
 def glyphs_vit() -> BackboneSpec:
     """The shipped ViT (24 px, patch 6), pre-trained on the characters that are not in the benchmark; recipe in glyphs_data/vit.toml."""
-    recipe = tomllib.loads((DATA / "vit.toml").read_text())
+    recipe = tomllib.loads((DATA / "vit.toml").read_text(encoding="utf-8"))
     return BackboneSpec(
         name="glyphs-vit",
         architecture=recipe["architecture"],

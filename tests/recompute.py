@@ -30,7 +30,7 @@ def cells(layout: Path, results: Path) -> dict[str, list[list[str]]]:
         key = (found["spec"]["label"], f"{found['spec']['dataset']}/{len(found['spec']['task_classes'])}")
         runs.setdefault(key, []).append(([task["correct"] for task in found["tasks"]], found["test_sizes"], found["status"]))
     tables = {}
-    for table in tomllib.loads(layout.read_text())["table"]:
+    for table in tomllib.loads(layout.read_text(encoding="utf-8"))["table"]:
         lines = []
         for row in table["rows"]:
             method, bracket, options = row.get("select", "").partition("[")

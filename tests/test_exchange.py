@@ -125,7 +125,7 @@ def test_csv_and_parquet_hold_the_same(tmp_path):
     for what in ("runs", "matrix"):
         for kind in ("csv", "parquet"):
             assert command("export", "--format", kind, "--what", what, "--results", tmp_path / "r", "--out", tmp_path / f"{what}.{kind}") == 0
-        with open(tmp_path / f"{what}.csv") as file:
+        with open(tmp_path / f"{what}.csv", encoding="utf-8") as file:
             lines = list(csv.DictReader(file))
         table = parquet.read_table(tmp_path / f"{what}.parquet").to_pylist()
         assert [{key: "" if value is None else str(value) for key, value in line.items()} for line in table] == lines and lines

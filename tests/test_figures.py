@@ -114,7 +114,7 @@ def test_every_kind_is_written_as_picture_vector_file_and_numbers(tmp_path):
         png, pdf, numbers = draw.files(name, "eta", shown, Conventions(), tmp_path / name)
         assert png.read_bytes()[:4] == b"\x89PNG" and pdf.read_bytes()[:5] == b"%PDF-"
         assert b"/Type3" not in pdf.read_bytes() and b"/Type0" in pdf.read_bytes()  # text as text
-        with open(numbers) as file:
+        with open(numbers, encoding="utf-8") as file:
             lines = list(csv.reader(file))
         assert len(lines) > 1 and len({len(line) for line in lines}) == 1
     assert matplotlib.rcParams["font.size"] == 10  # the style is the figures' own
@@ -128,7 +128,7 @@ def test_a_figure_without_chosen_rows_shows_the_most_accurate_and_says_so(tmp_pa
         folder.mkdir(exist_ok=True)
         monkeypatch.chdir(folder)
         assert [path for wait in pictures.of_benchmark(benchmark, Conventions(), Path(".")) for path in wait()] == written
-    with open(tmp_path / "accuracy.csv") as file:
+    with open(tmp_path / "accuracy.csv", encoding="utf-8") as file:
         lines = list(csv.DictReader(file))
     assert len({line["row"] for line in lines}) == 12 and {line["panel"] for line in lines} == {"toy/3: the 12 most accurate of 20"}
     assert min(float(line["accuracy_mean"]) for line in lines) == pytest.approx(58)

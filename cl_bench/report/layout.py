@@ -100,7 +100,7 @@ class Layout(Strict):
 def read(path: Path) -> Layout:
     """The specification in a TOML file. Raises InputError naming the file, the part of it, and what is expected there."""
     try:
-        values = tomllib.loads(path.read_text())
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(f"cannot read the report specification {path}: {getattr(error, 'strerror', None) or error}") from error
     parts = {"tables": values.pop("table", []), "figures": values.pop("figure", [])}

@@ -168,7 +168,7 @@ class Registry:
 def load(path: Path) -> Registry:
     """The registry in a file. Raises InputError naming what cannot be used."""
     try:
-        values = tomllib.loads(path.read_text())
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(f"cannot read the published numbers {path}: {getattr(error, 'strerror', None) or error}") from error
     tables, facts = (_array(values.pop(key, []), key, path) for key in ("table", "facts"))

@@ -1,0 +1,16 @@
+"""Standard output and error that show every text as far as they can."""
+
+import codecs
+import sys
+from contextlib import suppress
+
+
+def prepare() -> None:
+    """What an encoding lacks is shown as an escape such as \\xb2, and never stops a command. A file or pipe in ASCII, which is what a
+    locale without an encoding says, gets UTF-8, as every file that is written."""
+    for stream in (sys.stdout, sys.stderr):
+        if not hasattr(stream, "reconfigure"):  # closed, or replaced by whoever calls
+            continue
+        with suppress(ValueError, OSError):
+            plain = codecs.lookup(stream.encoding).name == "ascii" and not stream.isatty()
+            stream.reconfigure(encoding="utf-8" if plain else None, errors="backslashreplace")

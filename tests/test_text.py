@@ -1,0 +1,90 @@
+"""Text is UTF-8 wherever it is read or written, whatever the user's locale says, and output that cannot show a character does not stop a command."""
+
+import ast
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import made
+import pytest
+
+import cl_bench
+from cl_bench.cli import main
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCES = [path for folder in ("cl_bench", "methods", "datasets") for path in sorted((ROOT / folder).rglob("*.py"))]
+OPENERS = {"open", "read_text", "write_text", "fdopen", "TextIOWrapper", "NamedTemporaryFile", "TemporaryFile"}
+C_LOCALE = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+
+
+def leaves_the_encoding_to_the_locale(call: ast.Call) -> bool:
+    """Whether the call may open a text file, or read a process as text, without naming the encoding."""
+    named = {keyword.arg: keyword.value for keyword in call.keywords}
+    if "encoding" in named:
+        return False
+    if "text" in named or "universal_newlines" in named:
+        return True
+    name = getattr(call.func, "attr", getattr(call.func, "id", None))
+    if name not in OPENERS or ast.unparse(call.func) in ("os.open", "Image.open", "tarfile.open"):
+        return False
+    words = [node.value for word in [*call.args, *named.values()] for node in ast.walk(word) if isinstance(node, ast.Constant)]
+    modes = [word for word in words if isinstance(word, str) and set(word) <= set("rwaxb+")]
+    if name in ("TemporaryFile", "NamedTemporaryFile"):  # binary unless asked
+        return any("b" not in mode for mode in modes)
+    return name in ("read_text", "write_text") or not any("b" in mode for mode in modes)
+
+
+def test_every_text_file_is_opened_with_its_encoding():
+    guessed = []
+    for path in SOURCES:
+        calls = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)]
+        guessed += [f"{path.name}:{call.lineno}: {ast.unparse(call)}" for call in calls if leaves_the_encoding_to_the_locale(call)]
+    assert guessed == []
+
+
+@pytest.fixture
+def results(tmp_path):
+    made.results(tmp_path / "results", [made.record("vpt-nsp2", made.triangle(3, seed), seed) for seed in (1, 2)])
+    return tmp_path
+
+
+def test_a_report_in_a_c_locale_is_written_and_piped_as_utf_8(results):
+    package = str(Path(cl_bench.__file__).parents[1])
+    words = [sys.executable, "-m", "cl_bench", "report"]
+    done = subprocess.run(words, cwd=results, env={**os.environ, **C_LOCALE, "PYTHONPATH": package}, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    [table] = (results / "reports").rglob("table.md")
+    assert "VPT-NSP²" in (written := table.read_text(encoding="utf-8")) and "±" in written
+    assert written in done.stdout.decode()
+
+
+class Terminal(io.TextIOWrapper):
+    """A terminal of an encoding."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252", "utf-8"])
+@pytest.mark.parametrize("kind", [Terminal, io.TextIOWrapper])
+def test_output_that_cannot_show_a_character_does_not_stop_a_command(results, monkeypatch, encoding, kind):
+    monkeypatch.chdir(results)
+    streams = {name: kind(io.BytesIO(), encoding=encoding) for name in ("stdout", "stderr")}
+    for name, stream in streams.items():
+        monkeypatch.setattr(sys, name, stream)
+    with pytest.raises(SystemExit) as exit_:
+        main(["report"])
+    assert not exit_.value.code, streams["stderr"].buffer.getvalue()
+    streams["stdout"].flush()
+    assert b"VPT-NSP" in streams["stdout"].buffer.getvalue()
+
+
+def test_a_terminal_keeps_its_encoding_and_gets_a_file_named_in_no_encoding(results, monkeypatch):
+    stderr = Terminal(io.BytesIO(), encoding="latin-1")
+    monkeypatch.setattr(sys, "stderr", stderr)
+    with pytest.raises(SystemExit) as exit_:
+        main(["report", "\udcff² no such file"])
+    stderr.flush()
+    assert exit_.value.code == 2 and rb"\udcff" + "² no such file".encode("latin-1") in stderr.buffer.getvalue()
