@@ -127,6 +127,9 @@ def resolve(name: str, image_size: int | None, weights: str | None, named: dict[
         if weights or image_size:
             raise InputError(f"backbone {name!r} ships with its weights and size; leave out --weights and --image-size")
         return named[name]()
+    meant = timm.models.get_deprecated_models().get(name)
+    if meant:
+        raise InputError(f"backbone {name!r} is timm's old name of {meant!r}; give that")
     known = timm.list_models(module="vision_transformer")
     architecture = name.split(".")[0]
     if architecture not in known:
@@ -155,7 +158,8 @@ def resolve(name: str, image_size: int | None, weights: str | None, named: dict[
 
 def load(spec: BackboneSpec) -> Backbone:
     """The frozen backbone with its weights. Raises InputError when they cannot be had or do not fit."""
-    state, digest = weight_files.read(spec.weights) if spec.weights else (None, None)
+    state = weight_files.read(spec.weights) if spec.weights else None
+    digest = None if state is None else weight_files.digest(state)
     text = None
     if spec.name.startswith(clip.PREFIX):
         vit, text, state = clip.build(spec, state)
@@ -170,7 +174,7 @@ def load(spec: BackboneSpec) -> Backbone:
     if state is not None:
         _fill(vit, state, spec)
     if digest is None:
-        digest = weight_files.digest(vit if text is None else nn.ModuleList([vit, text]))
+        digest = weight_files.digest((vit if text is None else nn.ModuleList([vit, text])).state_dict())
     return Backbone(vit, spec, digest, text)
 
 
@@ -193,7 +197,11 @@ def _fill(vit: VisionTransformer, state: dict[str, Tensor], spec: BackboneSpec) 
     if isinstance(patch, Tensor) and patch.shape != expected["patch_embed.proj.weight"].shape:
         shapes = f"{tuple(patch.shape)}, expected {tuple(expected['patch_embed.proj.weight'].shape)}"
         raise InputError(f"weights {spec.weights} do not fit {spec.name!r}: patch_embed.proj.weight is {shapes}")
-    state = checkpoint_filter_fn({key: value.float() for key, value in state.items()}, vit)
-    state = {key: value for key, value in state.items() if not key.startswith(("head.", "head_dist."))}
+    try:
+        state = checkpoint_filter_fn(dict(state), vit)
+    except Exception as error:  # it takes shapes for granted
+        shapes = ", ".join(f"{key} is {tuple(value.shape)}" for key, value in state.items() if "pos_embed" in key) or type(error).__name__
+        raise InputError(f"weights {spec.weights} do not fit {spec.name!r}: they cannot be brought to its image size ({shapes})") from error
+    state = {key: value for key, value in state.items() if not key.startswith(weight_files.HEADS)}  # open_clip's own, by timm's name
     weight_files.require_fit(state, expected, spec)
     vit.load_state_dict(state)

@@ -95,7 +95,7 @@ def build(spec: BackboneSpec, state: dict[str, Tensor] | None) -> tuple[VisionTr
         finally:
             logging.disable(logging.NOTSET)
         weight_files.require_fit(state, clip.state_dict(), spec)
-        clip.load_state_dict({key: value.float() if value.is_floating_point() else value for key, value in state.items()})
+        clip.load_state_dict(state)
     state = clip.state_dict()
     heads = vision["width"] // vision.get("head_width", 64)
     vit = VisionTransformer(

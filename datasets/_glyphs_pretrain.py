@@ -5,7 +5,6 @@
 Two threads, deterministic for a given torch build. Every epoch sees freshly composed images, none twice.
 """
 
-import hashlib
 import json
 import sys
 import time
@@ -18,6 +17,8 @@ from cl_bench.datasets.glyphs import PRETRAINING_STREAM, PRETRAINING_TEST_STREAM
 from safetensors.torch import save_file
 from timm.models.vision_transformer import VisionTransformer
 from torch.nn import functional as F
+
+from cl_bench import weights as weight_files
 
 ARCHITECTURE = {"img_size": 24, "patch_size": 6, "embed_dim": 128, "depth": 6, "num_heads": 4, "num_classes": 0}
 RECIPE = {"seed": 0, "threads": 2, "epochs": 32, "images_per_class_and_epoch": 100, "batch": 128, "optimizer": "AdamW",
@@ -85,7 +86,7 @@ def main(folder: Path, epochs: int = RECIPE["epochs"]) -> None:
         "validation_images_per_class": VALIDATION_PER_CLASS,
         "pretraining_classes": len(split_codes()[1]),
         "masks_sha256": masks_digest(),
-        "weights_sha256": hashlib.sha256(weights.read_bytes()).hexdigest(),
+        "weights_sha256": weight_files.digest(weight_files.read(str(weights))),
         "seconds": round(time.perf_counter() - start),
         "torch": torch.__version__,
     }
