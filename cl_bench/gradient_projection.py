@@ -3,7 +3,8 @@ r"""What the methods of PGP share: settings, the choice of images, and the publi
 Qiao et al., "Prompt Gradient Projection for Continual Learning", ICLR 2024: the gradient of prompts loses its component inside the subspace of old
 tasks' inputs, \[ g \leftarrow g - (g M) M^T. \] The paper works in the space of features. The public code builds a matrix over 768 sample images, and
 multiplies the gradient over 768 features with its projector, which runs because the two numbers are equal; it thresholds fourth powers of
-singular values and stops before the energy is reached. All of that can be switched on by name (`sample_asis`, `sigma4_asis`, `lt_asis`).
+singular values, and for the first basis stops before the energy is reached. All of that can be switched on by name (`sample_asis`,
+`sigma4_asis`, `lt_asis`).
 Adam scales coordinates after the projection, so that its update is not orthogonal to M: the share left inside is recorded, and
 `pgp_stage=update` projects the finished update instead.
 """
@@ -33,7 +34,7 @@ class ProjectionConfig(Strict):
     images: int | None = Field(None, ge=1)  # training images a task whose tokens are collected; None: 768, or D in sample space
     pgp_stage: Literal["grad", "update"] = "grad"  # project the gradient (published), or Adam's finished update
     pgp_energy: Literal["sigma2", "sigma4_asis"] = "sigma2"  # energies are second or (public code) fourth powers of singular values
-    pgp_rank_rule: Literal["geq", "lt_asis"] = "geq"  # fewest directions that reach the energy, or (public code) the most that stay below it
+    pgp_rank_rule: Literal["geq", "lt_asis"] = "geq"  # fewest directions that reach the energy, or (public code) in the first task the most below it
 
 
 def statistics_images(config: ProjectionConfig, images: int, last: bool) -> int:

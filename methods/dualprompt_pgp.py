@@ -112,7 +112,8 @@ class DualPromptPGP(DualPrompting):
         if task.index < self.stream.num_tasks - 1 and self.config.energy > 0:
             moments = self._published_moments if self.config.pgp_space == "sample_asis" else self._feature_moments
             with torch.no_grad():
-                self.space.grow(moments(task, trainer), self.config.energy, self.config.pgp_energy, self.config.pgp_rank_rule)
+                rules = (self.config.pgp_energy, self.config.pgp_rank_rule, task.index == 0)
+                self.space.grow(moments(task, trainer), self.config.energy, *rules)
 
     def _statistics_prefixes(self, images: Tensor, task: Task) -> Prefixes:
         """The prompts under which queries are collected."""

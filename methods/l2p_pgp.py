@@ -111,7 +111,7 @@ class L2PPGP(PoolTuning):
             return
         moments = self._published_moments if self.config.pgp_space == "sample_asis" else self._feature_moments
         prompts, keys = moments(task, trainer)
-        rules = (self.config.pgp_energy, self.config.pgp_rank_rule)
+        rules = (self.config.pgp_energy, self.config.pgp_rank_rule, task.index == 0)
         if self.config.energy > 0:
             self.prompt_space.grow(prompts, self.config.energy, *rules)
         if self.config.key_energy > 0 and self.config.pgp_keys:

@@ -113,7 +113,7 @@ class VPTPGP(PromptTuning):
         if self.config.pgp_include_prompt:
             P = self.P.detach().double()
             A = A + P.mT @ P / P.shape[1]
-        self.subspaces.grow(A, self.config.energy, self.config.pgp_energy, self.config.pgp_rank_rule)
+        self.subspaces.grow(A, self.config.energy, self.config.pgp_energy, self.config.pgp_rank_rule, task.index == 0)
 
     def diagnostics(self) -> dict:
         """The rank of every block's basis, and the share of the task's whole prompt update that lies inside the protected subspace."""

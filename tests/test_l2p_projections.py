@@ -58,7 +58,7 @@ def test_stacked_rows_protect_both_and_added_ones_neither():
 
     def freedom(rows):
         space = Subspaces((1, 3, 3), torch.device("cpu"))
-        space.grow((rows.T @ rows)[None], 1.0, "sigma2", "geq")
+        space.grow((rows.T @ rows)[None], 1.0, "sigma2", "geq", True)
         space.refresh()
         return space.outside(v[None, None].float()).norm().item()
 

@@ -11,6 +11,7 @@ from cl_bench import backbone as backbones
 from cl_bench.nn.projection import ProjectedAdam, nullity
 from cl_bench.nn.prompts import DeepPrompts
 from cl_bench.nn.statistics import AttentionMoments
+from cl_bench.nn.subspaces import grown_basis
 from cl_bench.null_space import fused_projection
 from cl_bench.order import class_order
 
@@ -111,3 +112,14 @@ def test_class_orders_are_the_published_ones():
     for key, expected in orders.items():
         classes, seed = map(int, key.split("_"))
         assert class_order(classes, seed) == expected
+
+
+@pytest.mark.parametrize("spectrum", ["flat", "decaying", "steep"])
+def test_the_public_codes_bases_grow_over_five_tasks_as_published(spectrum):
+    numbers = np.load(ORACLE / "pgp_growth.npz")
+    M = torch.zeros(48, 0, dtype=torch.float64)
+    for index in range(5):
+        Z = torch.tensor(numbers[f"{spectrum}_{index}_Z"])
+        M = grown_basis(M, Z @ Z.T, float(numbers[f"{spectrum}_threshold"]), "sigma4_asis", "lt_asis", first=index == 0)
+        assert M.shape[1] == int(numbers[f"{spectrum}_{index}_rank"])
+        assert np.abs((M @ M.T).numpy() - numbers[f"{spectrum}_{index}_projector"]).max() < 1e-10

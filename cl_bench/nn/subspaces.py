@@ -38,26 +38,29 @@ class Subspaces(nn.Module):
         """|X M| / |X|, 0 where X is 0."""
         return float((X @ self.active).norm() / X.norm()) if X.any() else 0.0
 
-    def grow(self, A: Tensor, energy: float, powers: str, rank_rule: str) -> None:
-        """Extend every basis by the second moments A (..., D, D) of its task's rows; see `grown_basis`."""
+    def grow(self, A: Tensor, energy: float, powers: str, rank_rule: str, first: bool) -> None:
+        """Extend every basis by the second moments A (..., D, D) of its task's rows, the `first` task's or a later one's; see `grown_basis`."""
         for M, moments, rank in zip(self.M.flatten(0, -3), A.flatten(0, -3), self.ranks(), strict=True):
-            basis = grown_basis(M[:, :rank], moments, energy, powers, rank_rule)
+            basis = grown_basis(M[:, :rank], moments, energy, powers, rank_rule, first)
             M[:, : basis.shape[1]] = basis
 
 
-def grown_basis(M: Tensor, A: Tensor, energy: float, powers: str = "sigma2", rank_rule: str = "geq") -> Tensor:
+def grown_basis(M: Tensor, A: Tensor, energy: float, powers: str = "sigma2", rank_rule: str = "geq", first: bool = True) -> Tensor:
     """[M, new directions] (D, r'), orthonormal, r' <= D - 1: the fewest eigenvectors of A outside span(M) that bring the captured part of
-    tr(A) to `energy` (GPM). With `sigma4_asis` all energies are squared, with `lt_asis` one direction fewer is taken."""
+    tr(A) to `energy` (GPM).
+
+    With `sigma4_asis` A is squared before: the public code of PGP decomposes Z Z' where GPM decomposes Z, so that its energies are fourth
+    powers. With `lt_asis` the first basis has, as there, the most directions that stay below `energy`; later ones reach it.
+    """
     D, r = A.shape[0], M.shape[1]
+    A = A @ A if powers == "sigma4_asis" else A
     outside = torch.eye(D, dtype=A.dtype, device=A.device) - M @ M.T
     values, vectors = torch.linalg.eigh(outside @ A @ outside)
     values, vectors = values.flip(0).clamp(min=0), vectors.flip(1)
-    captured = (M.T @ A @ M).diagonal()
-    if powers == "sigma4_asis":
-        values, captured = values.square(), captured.square()
-    missing = energy * (values.sum() + captured.sum()) - captured.sum()
+    captured = (M.T @ A @ M).diagonal().sum()
+    missing = energy * (values.sum() + captured) - captured
     reached = values.cumsum(0)
-    if rank_rule == "lt_asis":
+    if rank_rule == "lt_asis" and first:
         count = int((reached < missing).sum())
     else:  # rounding must not let energy=1 ask for more than there is
         count = 0 if missing <= 0 else int((reached < missing * (1 - 1e-12)).sum()) + 1
