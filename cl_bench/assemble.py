@@ -82,7 +82,8 @@ def build_method(spec: RunSpec, source: Source, device: torch.device, num_tasks:
     backbone = backbones.load(spec.backbone)
     if backbone.weights_sha256 != spec.weights_sha256:
         raise InputError(f"the weights of {spec.backbone.name!r} have changed since this run was planned; plan it again with `cl-bench run`")
-    return kind(kind.Config.model_validate(spec.options), backbone.to(device), StreamInfo(spec.init_seed, num_tasks, source.TEMPLATES))
+    info = StreamInfo(spec.init_seed, num_tasks, source.TEMPLATES, tuple(len(classes) for classes in spec.task_classes))
+    return kind(kind.Config.model_validate(spec.options), backbone.to(device), info)
 
 
 def batch_sizes(method: Method, processes: int, micro_batch: int | None) -> set[int]:

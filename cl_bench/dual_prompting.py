@@ -26,8 +26,8 @@ from cl_bench.query_tuning import QueryTuning, QueryTuningConfig
 from cl_bench.stream import StreamInfo, Task
 
 AS_PUBLISHED = {
-    "pool_size": 10, "overflow": "vote", "batchwise_train": True, "batchwise_eval": True, "eval_keys": "all", "prefix_reshape": "reshape_asis",
-    "normalisation": "unit01",
+    "pool_size": 10, "overflow": "vote", "batchwise_train": True, "batchwise_eval": True, "eval_batch": 24, "eval_keys": "all",
+    "eval_classes": "all", "prefix_reshape": "reshape_asis", "head_init": "normal", "normalisation": "unit01",
 }  # fmt: skip
 
 
@@ -47,6 +47,7 @@ class DualConfig(QueryTuningConfig):
     init: Literal["port", "jax"] = "port"  # U(-1, 1) or (original code) U(0, 0.01)
     batchwise_train: bool = True  # one E-prompt for a training batch by majority; only where tasks have no prompt of their own
     batchwise_eval: bool = False  # at prediction too (published; reads the task from the batch)
+    eval_batch: int = Field(24, ge=1)  # test images of one task that are predicted together, where predictions depend on the batch (published)
     eval_keys: Literal["seen", "all"] = "seen"  # keys compared at prediction: of tasks learned, or (published) all
     prefix_reshape: Literal["permute", "reshape_asis"] = "permute"  # E-prompts as chosen, or as the PyTorch port mixes them
 
@@ -89,6 +90,11 @@ class DualPrompting(QueryTuning):
         """Where prompts are voted for, or handed to other images."""
         return self.config.prefix_reshape == "reshape_asis" or (self.stream.num_tasks > self.S and self.config.batchwise_train)
 
+    @property
+    def predicts_together(self) -> int | None:
+        """Where a test batch votes, or its images are handed each other's prompts."""
+        return self.config.eval_batch if self.config.batchwise_eval or self.config.prefix_reshape == "reshape_asis" else None
+
     def begin_task(self, task: Task) -> None:
         """Start the task's E-prompt from the one before it."""
         super().begin_task(task)
@@ -117,13 +123,21 @@ class DualPrompting(QueryTuning):
         ids = majority(ids, self.S) if self.config.batchwise_eval else ids
         return self.backbone.features(images, self.prefixes(ids[:, 0], len(images)).attend)
 
-    def prefixes(self, ids: Tensor, batch: int) -> Prefixes:
-        """The prefixes of a batch whose images use the E-prompts `ids` (B,), or (1,) for all."""
+    def chosen_prefixes(self, ids: Tensor) -> Prefixes:
+        """The prefixes of images that use the E-prompts `ids` (B,), or (1,) for all."""
         blocks = {index: (K[None], V[None]) for index, (K, V) in enumerate(self.G)}
         one_hot = torch.zeros(len(ids), self.S, device=self.device).scatter_(1, ids[:, None], 1.0)
         for layer, (E_K, E_V) in enumerate(self.E):
-            K, V = ((one_hot @ E.flatten(1)).unflatten(1, E.shape[1:]) for E in (E_K, E_V))  # (B, L_e, D)
-            if self.config.prefix_reshape == "reshape_asis":
-                K, V = without_permute(K.expand(batch, -1, -1), V.expand(batch, -1, -1))
-            blocks[len(self.G) + layer] = K, V
+            blocks[len(self.G) + layer] = tuple((one_hot @ E.flatten(1)).unflatten(1, E.shape[1:]) for E in (E_K, E_V))  # (B, L_e, D)
         return Prefixes(blocks)
+
+    def prefixes(self, ids: Tensor, batch: int) -> Prefixes:
+        """The prefixes that a batch of training or prediction is given: the chosen ones, or (public code) as it mixes them."""
+        found = self.chosen_prefixes(ids)
+        if self.config.prefix_reshape == "permute":
+            return found
+        mixed = {
+            index: pair if index < len(self.G) else without_permute(*(half.expand(batch, -1, -1) for half in pair))
+            for index, pair in found.blocks.items()
+        }
+        return Prefixes(mixed)

@@ -40,7 +40,11 @@ class Method(nn.Module, ABC):
 
     @abstractmethod
     def predict(self, images: Tensor) -> Tensor:
-        """Scores (B, K_seen) of images (B, 3, H, W); changes nothing, and a row depends on its own image alone."""
+        """Scores (B, K_seen) of images (B, 3, H, W); changes nothing, and a row depends on its own image alone.
+
+        What does otherwise by name, as published code does, says so: see `predicts_together`; scores (B, K) of all classes of the stream let
+        those compete that no task has brought yet.
+        """
 
     @abstractmethod
     def grow(self, task: TaskInfo) -> None:
@@ -77,6 +81,11 @@ class Method(nn.Module, ABC):
     def keeps(self) -> str:
         """What a table must say is kept of old tasks' images besides what was trained, such as "a Gaussian of features per class"; "" for nothing."""
         return ""
+
+    @property
+    def predicts_together(self) -> int | None:
+        """Where predictions depend on the batch: how many test images, all of one task, are predicted at a time. None: any."""
+        return None
 
     @property
     def couples_batch(self) -> bool:

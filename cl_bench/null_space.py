@@ -7,7 +7,8 @@ tasks (section 4.3, Algorithms 1 and 2), and L_LN (eq. 27) keeps the prompts' me
 
 Defaults follow the published code where it and the paper differ: `nullity` (the paper's rule protects a handful of directions on smooth
 spectra), `ln_red` (mean over prompts, the paper has a sum). Covariances are a sum over all rows of a task, divided once by their number
-(`cov_norm=rows`), where the code averages over batches. Dividing B by its Frobenius norm (`nsp_norm=fro`) shrinks every update after the
+(`cov_norm=rows`), so that every task weighs the same; the code sums the means of batches of 100 images, so that a task weighs by the number of its
+batches and the images of a short last batch more than others (`cov_norm=batches`). Dividing B by its Frobenius norm (`nsp_norm=fro`) shrinks every update after the
 first task by an order of magnitude; `subspace=iso` and `subspace=random` shrink as much without, or with random, directions, and tell
 the two effects apart. `affine=exact` uses the conditions with LayerNorm's scale and the prompts' deviation, which paper and code drop.
 """
@@ -29,6 +30,9 @@ from cl_bench.stream import StreamInfo, Task
 from cl_bench.trainer import Trainer
 
 
+AS_PUBLISHED = {"cov_norm": "batches"}
+
+
 class NullSpaceConfig(Strict):
     """Settings of the null-space projection; the value of eta is that of 10-split CIFAR-100, NSP2 paper, appendix B."""
 
@@ -43,7 +47,7 @@ class NullSpaceConfig(Strict):
     nsp_norm: Literal["fro", "none"] = "fro"
     affine: Literal["ignore", "exact"] = "ignore"
     ln_red: Literal["mean", "l1"] = "mean"
-    cov_norm: Literal["rows", "sum"] = "rows"
+    cov_norm: Literal["rows", "batches", "sum"] = "rows"  # mean over a task's rows, sum of its batches' means (published), sum
     subspace: Literal["nsp", "iso", "random"] = "nsp"  # iso: the same shrink without a direction; random: a random subspace of equal size
 
 
@@ -65,6 +69,12 @@ class NullSpaceUpdates:
             self.register_buffer(name, torch.zeros(shape, dtype=torch.float64, device=self.device))
         self.register_buffer("P_prev", torch.zeros(layers, M, D, device=self.device))
         self.R1, self.R2, self.inside = [], [], []
+
+    @property
+    def statistics_name(self) -> str | None:
+        """As the other methods of the same body, unless batches weigh the same."""
+        name = super().statistics_name
+        return f"{name}-batches" if name and self.config.cov_norm == "batches" else name
 
     def statistics_images(self, images: int, last: bool) -> int:
         """One pass over the task, shared with what else the method wants to see."""
@@ -104,7 +114,7 @@ class NullSpaceUpdates:
         if task.index < self.stream.num_tasks - 1:
             self.P_prev.copy_(self.P.detach())
             if self.config.b1 or self.config.b2:
-                moments = AttentionMoments(self.P, self.backbone.vit)
+                moments = AttentionMoments(self.P, self.backbone.vit, self.config.cov_norm == "batches")
         self.visit(task, trainer, moments)
         if moments:
             self._add(moments, task)

@@ -98,7 +98,7 @@ def _specs(request: Request, precision: Precision) -> list[RunSpec]:
             carried = _meaning_something(request.set, kind)
             init_seed = seed if request.init_seed is None else request.init_seed
             # a method refuses backbones and options that do not fit here
-            built = kind(config, trunk, StreamInfo(init_seed, splits, source.TEMPLATES))
+            built = kind(config, trunk, StreamInfo(init_seed, splits, source.TEMPLATES, tuple(len(task) for task in tasks)))
             spec = RunSpec(
                 core_version=CORE_VERSIONS[precision],
                 method=plugin.name,

@@ -8,7 +8,8 @@ outputs. That of the NSP2 paper, appendix D ("prompts in the first three layers"
 serves all, prompt outputs are dropped and the head reads the class token, as the null-space conditions need (`layers=3, carry=drop, head=token`).
 
 The published PyTorch code lets each batch vote for one set of prompts, at prediction too, where batches hold one task's images: the task is then read
-from the neighbours. Here prediction is per image unless `batchwise_eval=on`.
+from the neighbours. Here prediction is per image unless `batchwise_eval=on`, which predicts `eval_batch` test images of one task at a time. The head
+starts as there (`head_init`); classes not yet learned compete there at prediction (`eval_classes=all`).
 """
 
 from collections.abc import Iterator
@@ -28,7 +29,9 @@ from cl_bench.query_tuning import QueryTuning, QueryTuningConfig
 from cl_bench.stream import StreamInfo, Task
 from cl_bench.trainer import Trainer
 
-AS_PUBLISHED = {"batchwise_train": True, "batchwise_eval": True, "normalisation": "unit01"}
+AS_PUBLISHED = {
+    "batchwise_train": True, "batchwise_eval": True, "eval_batch": 16, "eval_classes": "all", "head_init": "normal", "normalisation": "unit01",
+}  # fmt: skip
 
 
 class PoolConfig(QueryTuningConfig):
@@ -45,6 +48,7 @@ class PoolConfig(QueryTuningConfig):
     init: Literal["port", "jax"] = "port"  # U(-1, 1) or (original code) U(0, 0.01)
     batchwise_train: bool = True  # one choice of prompts for a whole training batch, by majority (published)
     batchwise_eval: bool = False  # at prediction too (published; reads the task from the batch)
+    eval_batch: int = Field(16, ge=1)  # test images of one task that are predicted together, where predictions depend on the batch (published)
 
 
 class PoolTuning(QueryTuning):
@@ -75,6 +79,11 @@ class PoolTuning(QueryTuning):
     def couples_batch(self) -> bool:
         """With the vote of a training batch."""
         return self.config.batchwise_train
+
+    @property
+    def predicts_together(self) -> int | None:
+        """With the vote of a test batch."""
+        return self.config.eval_batch if self.config.batchwise_eval else None
 
     def choose(self, similarity: Tensor, vote: bool) -> Chosen:
         """The top k of each image's cosines (B, S), or those that most images of the batch have among them."""

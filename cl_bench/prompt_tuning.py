@@ -88,7 +88,8 @@ class PromptTuning(Prompted):
     def grow(self, task: TaskInfo) -> None:
         """Add the task's head."""
         generator = seeds.generator(self.stream.init_seed, "head", task.index)
-        self.head.grow(len(task.classes), generator, warm=self.config.head_init == "published", device=self.device)
+        init = "warm" if self.config.head_init == "published" else "uniform"
+        self.head.grow(len(task.classes), generator, init, self.device)
 
     def loss(self, images: Tensor, labels: Tensor, task: Task) -> Tensor:
         """CE(z / tau, y) over the classes of the current task."""
@@ -114,10 +115,12 @@ class PromptTuning(Prompted):
             return
 
         def observe() -> dict[str, Tensor]:
-            for images, _ in trainer.plain(task, self.statistics_batch, shared=True):
+            shared = not moments.batch_means  # processes cut their shares into batches of their own
+            for images, _ in trainer.plain(task, self.statistics_batch, shared=shared):
                 self.backbone.features(images, moments.observing(self.prompts))
             sums = moments.sums()
-            trainer.world.add(sums.values())
+            if shared:
+                trainer.world.add(sums.values())
             return sums
 
         moments.take(trainer.once(self.statistics_name, observe))

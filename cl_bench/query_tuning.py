@@ -6,6 +6,7 @@ other scores with minus infinity; Adam without weight decay, new for every task;
 """
 
 from abc import abstractmethod
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -16,7 +17,7 @@ from cl_bench import seeds
 from cl_bench.backbone import Backbone, require_class_token
 from cl_bench.config import Strict
 from cl_bench.method import GradientMethod
-from cl_bench.nn.heads import TaskHeads
+from cl_bench.nn.heads import HeadInit, TaskHeads, new_head
 from cl_bench.nn.pool import tally
 from cl_bench.stream import StreamInfo, Task, TaskInfo
 from cl_bench.trainer import Trainer
@@ -29,6 +30,9 @@ class QueryTuningConfig(Strict):
     batch: int = Field(16, ge=1)
     passes: int = Field(5, ge=1)
     grad_clip: float = Field(1.0, ge=0)  # largest global norm of the gradient, head included; 0: no clipping
+    head_init: HeadInit = "normal"  # std 0.02 and zero bias (public ports), or U(-1/sqrt(D), 1/sqrt(D)) for both
+    # classes that compete at prediction: those learned, or (public ports) also those to come, with untrained rows of the head
+    eval_classes: Literal["seen", "all"] = "seen"
 
 
 class QueryTuning(GradientMethod):
@@ -44,6 +48,7 @@ class QueryTuning(GradientMethod):
         super().__init__(config, backbone, stream)
         require_class_token(backbone, self.display)
         self.head = TaskHeads(backbone.width)
+        self.unlearned = [self._new_head(*size) for size in enumerate(stream.task_sizes)] if config.eval_classes == "all" else []
         self.counts: dict[str, Tensor] = {}
 
     @abstractmethod
@@ -61,7 +66,15 @@ class QueryTuning(GradientMethod):
 
     def grow(self, task: TaskInfo) -> None:
         """Add the task's rows of the head."""
-        self.head.grow(len(task.classes), seeds.generator(self.stream.init_seed, "head", task.index), warm=False, device=self.device)
+        self.head.grow(len(task.classes), self._head_generator(task.index), self.config.head_init, self.device)
+
+    def _head_generator(self, index: int) -> torch.Generator:
+        return seeds.generator(self.stream.init_seed, "head", index)
+
+    def _new_head(self, index: int, classes: int) -> tuple[Tensor, Tensor]:
+        """Weight and bias with which a task will start."""
+        head = new_head(self.backbone.width, classes, self.config.head_init, self._head_generator(index)).to(self.device)
+        return head.weight.detach(), head.bias.detach()
 
     def begin_task(self, task: Task) -> None:
         """Start counting choices anew."""
@@ -116,5 +129,10 @@ class QueryTuning(GradientMethod):
         return {name: counts.tolist() for name, counts in self.counts.items()}
 
     def predict(self, images: Tensor) -> Tensor:
-        """Scores of all classes seen, (B, K_seen)."""
-        return self.head(self.represent(images, self.backbone.frozen_features(images)))
+        """Scores of all classes seen, (B, K_seen), or with `eval_classes=all` of all classes of the stream."""
+        return self.classify(self.represent(images, self.backbone.frozen_features(images)))
+
+    def classify(self, features: Tensor) -> Tensor:
+        """Scores of features (B, D)."""
+        to_come = [F.linear(features, weight, bias) for weight, bias in self.unlearned[self.tasks_seen :]]
+        return torch.cat([self.head(features), *to_come], dim=1)

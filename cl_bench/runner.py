@@ -161,7 +161,9 @@ def _learn_remaining(
         method.learn(task, trainer)
         learned = time.perf_counter()
         with network_in(spec.precision):
-            evaluation = stream.evaluate(method.predict, index + 1, batch=terms.micro_batch or EVALUATION_BATCH)
+            evaluation = stream.evaluate(
+                method.predict, index + 1, terms.micro_batch or EVALUATION_BATCH, method.predicts_together
+            )
         evaluated = time.perf_counter()
         losses = tuple(method.mean_loss(task, spec.precision) for task in followed[: index + 1]) if followed else None
         predictions[f"task_{index + 1:03d}"] = evaluation.predictions

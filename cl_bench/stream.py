@@ -19,11 +19,13 @@ EVALUATION_BATCH = 256  # test images at a time
 
 @dataclass(frozen=True)
 class StreamInfo:
-    """What a method may know before the stream starts: the seed of its initialisation, the number of tasks, sentences for text towers."""
+    """What a method may know before the stream starts: the seed of its initialisation, the number of tasks and of the classes of each (for
+    published code that predicts classes before it has learned them), sentences for text towers."""
 
     init_seed: int
     num_tasks: int
     templates: tuple[str, ...] = Source.TEMPLATES
+    task_sizes: tuple[int, ...] = ()
 
 
 @dataclass
@@ -177,23 +179,36 @@ class Stream:
         labels = self._position[self._test.labels[rows]]
         return lambda chosen: self._preprocess.plain(self._test.pixels(rows[chosen]), self._test.ready), labels
 
+    def _batches(self, positions: np.ndarray, batch: int, together: int | None) -> list[np.ndarray]:
+        """Places of test images in stream order, given their classes' positions, that are predicted at a time."""
+        places = np.arange(len(positions))
+        if together is None:
+            return [places[start : start + batch] for start in range(0, len(places), batch)]
+        ends = np.flatnonzero(np.diff(self._task_of_position[positions])) + 1
+        tasks = np.split(places, ends)
+        return [task[start : start + together] for task in tasks for start in range(0, len(task), together)]
+
     @torch.inference_mode()
-    def evaluate(self, predict: Callable[[Tensor], Tensor], learned: int, batch: int = EVALUATION_BATCH) -> Evaluation:
-        """One pass over the test images of all tasks seen after learning `learned` tasks; `predict` gets images alone."""
+    def evaluate(
+        self, predict: Callable[[Tensor], Tensor], learned: int, batch: int = EVALUATION_BATCH, together: int | None = None
+    ) -> Evaluation:
+        """One pass over the test images of all tasks seen after learning `learned` tasks; `predict` gets images alone.
+
+        `together`, where predictions depend on the batch, is the size of batches that hold one task's images each.
+        """
         seen, rows = self._seen(learned)
         positions = self._position[self._test.labels]
         device = self._preprocess.device
-        task_of_class = torch.from_numpy(self._task_of_position[:seen]).to(device)
+        task_of_class = torch.from_numpy(self._task_of_position).to(device)
         labels = torch.from_numpy(positions[rows]).to(device)
         answers, answers_within, finite = [], [], torch.ones((), dtype=torch.bool, device=device)
-        for start in range(0, len(rows), batch):
-            part = slice(start, start + batch)
-            places = np.arange(len(rows))[part]
+        for places in self._batches(positions[rows], batch, together):
             scores = predict(self._frozen.announce(self._test_inputs(places), places))
-            if scores.shape != (len(rows[part]), seen):
-                raise RuntimeError(f"predict returned scores of shape {tuple(scores.shape)}, expected {(len(rows[part]), seen)}")
+            if scores.shape not in ((len(places), seen), (len(places), len(self._order))):
+                raise RuntimeError(f"predict returned scores of shape {tuple(scores.shape)}, expected {(len(places), seen)}")
             finite &= torch.isfinite(scores).all()
-            foreign = task_of_class[None, :] != task_of_class[labels[part]][:, None]
+            own = task_of_class[labels[places[0] : places[-1] + 1]]
+            foreign = task_of_class[None, : scores.shape[1]] != own[:, None]
             answers.append(scores.argmax(1))
             answers_within.append(scores.masked_fill(foreign, -torch.inf).argmax(1))
         if not finite:

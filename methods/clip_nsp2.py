@@ -8,7 +8,7 @@ space is refined on class Gaussians, so the method stores class statistics, whic
 from pydantic import Field
 
 from cl_bench.clip_tuning import ClipTuning, ClipTuningConfig
-from cl_bench.null_space import NullSpaceConfig, NullSpaceUpdates
+from cl_bench.null_space import AS_PUBLISHED, NullSpaceConfig, NullSpaceUpdates
 
 ALIASES = ()
 SUMMARY = "CLIP with prompts, updates projected into the null space of old tasks (NeurIPS 2024)"
@@ -26,6 +26,7 @@ class ClipNSP2(NullSpaceUpdates, ClipTuning):
     Config = ClipNSP2Config
     display = "CLIP-NSP²"
     TRUNK = ClipTuningConfig
+    AS_PUBLISHED = AS_PUBLISHED
 
 
 METHOD = ClipNSP2

@@ -6,7 +6,8 @@ each of the first blocks the prompt of an image with query q is
 its first half keys, the rest values. Task t trains its own slice of A, K and P, those of earlier tasks are frozen. A new slice starts orthonormal and
 orthogonal to all earlier rows; the published sweep subtracts single projections onto rows that training has bent, and reaches neither
 (`gs=classical`). The orthogonality penalty of the paper's scripts is `ortho_mu=0.1`, the released code has 0. The published loader drops the last
-partial batch (`drop_last`).
+partial batch (`drop_last`); the constructor of its schedule leaves the counter one behind, so that the first two passes both have the full rate
+(`lr_schedule=lagged`).
 """
 
 import math
@@ -19,6 +20,7 @@ from torch import Tensor, nn
 from cl_bench import seeds
 from cl_bench.backbone import Backbone
 from cl_bench.errors import InputError
+from cl_bench.nn.heads import HeadInit
 from cl_bench.nn.prefix import Prefixes
 from cl_bench.query_tuning import QueryTuning, QueryTuningConfig
 from cl_bench.stream import StreamInfo, Task, TaskInfo
@@ -34,6 +36,8 @@ class CodaConfig(QueryTuningConfig):
     batch: int = Field(128, ge=1)
     passes: int = Field(20, ge=1)
     grad_clip: float = Field(0.0, ge=0)
+    head_init: HeadInit = "uniform"
+    lr_schedule: Literal["lagged", "unlagged"] = "lagged"  # the cosine one pass behind (public code), or as it is evidently meant
     components: int = Field(100, ge=1)  # m
     prompt_length: int = Field(8, ge=2, multiple_of=2)  # L, half keys and half values
     layers: int = Field(5, ge=1)  # first blocks that get prompts
@@ -47,7 +51,7 @@ class CodaPrompt(QueryTuning):
 
     Config = CodaConfig
     display = "CODA-Prompt"
-    AS_PUBLISHED = {"gs": "classical", "drop_last": True, "normalisation": "unit01"}
+    AS_PUBLISHED = {"gs": "classical", "drop_last": True, "lr_schedule": "lagged", "head_init": "uniform", "normalisation": "unit01"}
 
     def __init__(self, config: CodaConfig, backbone: Backbone, stream: StreamInfo):
         super().__init__(config, backbone, stream)
@@ -66,10 +70,13 @@ class CodaPrompt(QueryTuning):
         for name, length in (("A", 1), ("K", 1), ("P", self.config.prompt_length)):
             known = getattr(self, name)
             known.requires_grad_(False)
-            generator = seeds.generator(self.stream.init_seed, "components", name, task.index)
-            drawn = torch.randn(self.config.layers, self.slice, length * self.backbone.width, generator=generator).to(self.device)
+            drawn = self.draws(name, (self.config.layers, self.slice, length * self.backbone.width), task).to(self.device)
             earlier = torch.cat(list(known), dim=1) if known else drawn[:, :0]
             known.append(nn.Parameter(orthonormal_beside(drawn, earlier.detach(), self.config.gs)))
+
+    def draws(self, name: str, shape: tuple[int, int, int], task: TaskInfo) -> Tensor:
+        """Normal rows (layers, m / T, D or L D) from which a task's components are made."""
+        return torch.randn(shape, generator=seeds.generator(self.stream.init_seed, "components", name, task.index))
 
     def trained_prompts(self) -> list[nn.Parameter]:
         """The newest slices of A, K and P."""
@@ -110,7 +117,8 @@ class CodaPrompt(QueryTuning):
         return self.backbone.features(images, self.prefixes(q).attend)
 
     def rate(self, done: int) -> float:
-        """cos(99 pi e / (200 (E - 1))) after e of E passes: from 1 to 0.016."""
+        """cos(99 pi max(0, e - 1) / (200 (E - 1))) in pass e = 0..E-1; `unlagged` has e in place of e - 1, and ends at 0.016."""
+        done = done if self.config.lr_schedule == "unlagged" else max(0, done - 1)
         return math.cos(99 * math.pi * done / (200 * max(1, self.config.passes - 1)))
 
     def drop_last(self) -> bool:

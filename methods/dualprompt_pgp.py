@@ -5,7 +5,8 @@ logits stay if \[ Q_h \Delta P_{K,h}^T = 0 \] for every head h; values, pool key
 \[ g_{K,h} \leftarrow g_{K,h} - (g_{K,h} M_h) M_h^T, \] M_h (d x r) holding the fraction `energy` of the squared norm of head h's queries of
 768 training images a task under its own E-prompt. As published (`pgp_space=sample_asis`): one basis a block, from fifty principal scores of the
 queries of as many images as there are features, a matrix over samples, multiplied with the gradient of all heads side by side; and the E-prompt of
-that pass is chosen by the largest patch embeddings, for want of a query (`stat_prompt=fallback_asis`).
+that pass is chosen by the largest token embeddings, for want of a query (`stat_prompt=fallback_asis`). That pass takes one image at a time, where
+`prefix_reshape=reshape_asis` mixes nothing.
 """
 
 from typing import Literal
@@ -115,20 +116,22 @@ class DualPromptPGP(DualPrompting):
                 rules = (self.config.pgp_energy, self.config.pgp_rank_rule, task.index == 0)
                 self.space.grow(moments(task, trainer), self.config.energy, *rules)
 
-    def _statistics_prefixes(self, images: Tensor, task: Task) -> Prefixes:
+    def statistics_prefixes(self, images: Tensor, task: Task) -> Prefixes:
         """The prompts under which queries are collected."""
         if self.config.stat_prompt == "task" and task.index < self.S:
-            return self.prefixes(torch.full((1,), task.index, device=self.device), len(images))
-        q = self.backbone.frozen_features(images)
+            return self.chosen_prefixes(torch.full((1,), task.index, device=self.device))
         if self.config.stat_prompt == "fallback_asis":
-            q = self.backbone.vit.patch_embed(images).amax(1)
-        return self.prefixes(nearest(cosines(q, self.k), 1)[:, 0], len(images))
+            vit = self.backbone.vit
+            q = vit._pos_embed(vit.patch_embed(images)).amax(1)  # over class token and patches, with their positions
+        else:
+            q = self.backbone.frozen_features(images)
+        return self.chosen_prefixes(nearest(cosines(q, self.k), 1)[:, 0])
 
     def _feature_moments(self, task: Task, trainer: Trainer) -> Tensor:
         """Q_h^T Q_h over the number of rows, (blocks, H, d, d)."""
         moments = QueryMoments(len(self.space.M), self.backbone.vit)
         for images, _ in trainer.plain(task, self.statistics_batch, pgp.chosen_images(self.config, task, trainer)):
-            self.backbone.features(images, moments.observing(self._statistics_prefixes(images, task)))
+            self.backbone.features(images, moments.observing(self.statistics_prefixes(images, task)))
         return moments.means()
 
     def _published_moments(self, task: Task, trainer: Trainer) -> Tensor:
@@ -137,7 +140,7 @@ class DualPromptPGP(DualPrompting):
         for wanted in range(len(self.space.M)):
             collected = []
             for images in pgp.published_images(self.config, task, trainer, self.backbone.width, self.statistics_batch, self.config.passes):
-                prefixes = self._statistics_prefixes(images, task)
+                prefixes = self.statistics_prefixes(images, task)
 
                 def attend(index: int, block: nn.Module, x: Tensor, read: int | None, prefixes=prefixes) -> Tensor:
                     if index == wanted:  # noqa: B023

@@ -97,7 +97,7 @@ class L2PNSP2(NullSpaceUpdates, PoolTuning):
         sums = torch.zeros_like(self.Cq[0])
         for images, q, chosen in self.visits(task, trainer):
             q = F.normalize(q, dim=1).double()
-            sums += q.T @ q
+            sums += q.T @ q / (len(q) if self.config.cov_norm == "batches" else 1)
             if moments:
                 self.prompted(images, chosen, moments)
         if self.config.key_proj:

@@ -4,7 +4,7 @@ Lu et al., "Visual Prompt Tuning in Null Space for Continual Learning", NeurIPS 
 where the published code differs from the paper stand in `cl_bench.null_space`.
 """
 
-from cl_bench.null_space import NullSpaceConfig, NullSpaceUpdates
+from cl_bench.null_space import AS_PUBLISHED, NullSpaceConfig, NullSpaceUpdates
 from cl_bench.prompt_tuning import PromptTuning, PromptTuningConfig
 
 ALIASES = ("nsp2",)
@@ -21,6 +21,7 @@ class VPTNSP2(NullSpaceUpdates, PromptTuning):
     Config = NSP2Config
     display = "VPT-NSP²"
     TRUNK = PromptTuningConfig
+    AS_PUBLISHED = AS_PUBLISHED
 
 
 METHOD = VPTNSP2

@@ -45,7 +45,7 @@ def backbone(depth: int = 4, **changes) -> Backbone:
 
 def images(number: int, count: int = 8) -> Tensor:
     """A set of images, as they enter the network."""
-    return torch.tensor(np.random.default_rng([11, number]).standard_normal((count, 3, 32, 32)), dtype=torch.float32)
+    return torch.tensor(np.random.default_rng([11, int(number)]).standard_normal((count, 3, 32, 32)), dtype=torch.float32)
 
 
 def probe(number: int, rows: int = WIDTH, columns: int = 4) -> Tensor:
@@ -53,9 +53,9 @@ def probe(number: int, rows: int = WIDTH, columns: int = 4) -> Tensor:
     return torch.tensor(np.random.default_rng([3, number]).standard_normal((rows, columns)))
 
 
-def stream(tasks: int) -> StreamInfo:
-    """Tasks of three classes."""
-    return StreamInfo(init_seed=0, num_tasks=tasks, task_sizes=(CLASSES,) * tasks)
+def stream(tasks: int, known: int) -> StreamInfo:
+    """Tasks of three classes, the classes of so many of them known beforehand."""
+    return StreamInfo(init_seed=0, num_tasks=tasks, task_sizes=(CLASSES,) * known)
 
 
 def task(index: int) -> TaskInfo:

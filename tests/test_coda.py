@@ -73,7 +73,9 @@ def test_components_are_shared_out_among_the_tasks():
 
 
 def test_the_learning_rate_falls_along_a_cosine_to_a_sixtieth():
-    method = toys.method("coda-prompt", 3, passes=20)
+    lagged = toys.method("coda-prompt", 3, passes=20)
+    assert lagged.rate(0) == lagged.rate(1) == 1.0 and lagged.rate(19) == pytest.approx(math.cos(0.495 * math.pi * 18 / 19))
+    method = toys.method("coda-prompt", 3, passes=20, lr_schedule="unlagged")
     assert method.rate(0) == 1.0 and method.rate(19) == pytest.approx(math.cos(0.495 * math.pi)) == pytest.approx(0.0157, abs=1e-4)
     assert toys.method("coda-prompt", 3, passes=1).rate(0) == 1.0
 

@@ -80,7 +80,7 @@ def test_heads_start_as_published():
     heads = TaskHeads(32)
     generator = torch.Generator().manual_seed(0)
     for classes in (3, 3, 3):
-        heads.grow(classes, generator, warm=True, device=torch.device("cpu"))
+        heads.grow(classes, generator, "warm", torch.device("cpu"))
         if len(heads.heads) == 1:
             assert heads.heads[0].bias.abs().max() == 0 and heads.heads[0].weight.std() < 0.03
             with torch.no_grad():

@@ -1,7 +1,23 @@
 """One linear classifier per task, read together when predicting."""
 
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
+
+HeadInit = Literal["normal", "uniform"]  # std 0.02 and zero bias (timm), or U(-1/sqrt(D), 1/sqrt(D)) (torch.nn.Linear)
+
+
+def new_head(width: int, classes: int, init: HeadInit, generator: torch.Generator) -> nn.Linear:
+    """A classifier (classes, D) with bias, drawn on the CPU."""
+    head, bound = nn.utils.skip_init(nn.Linear, width, classes), width**-0.5
+    with torch.no_grad():
+        head.weight.uniform_(-bound, bound, generator=generator)
+        head.bias.uniform_(-bound, bound, generator=generator)
+        if init == "normal":
+            nn.init.trunc_normal_(head.weight, std=0.02, generator=generator)
+            head.bias.zero_()
+    return head
 
 
 class TaskHeads(nn.Module):
@@ -12,22 +28,16 @@ class TaskHeads(nn.Module):
         self.width = width
         self.heads = nn.ModuleList()
 
-    def grow(self, classes: int, generator: torch.Generator, warm: bool, device: torch.device) -> None:
+    def grow(self, classes: int, generator: torch.Generator, init: HeadInit | Literal["warm"], device: torch.device) -> None:
         """Add a head; earlier ones are frozen.
 
-        Published initialisation (`warm`): the first head is truncated normal (std 0.02) with zero bias; a head as wide as the first that
-        comes second starts from the first; every other one is U(-1/sqrt(D), 1/sqrt(D)). Otherwise every head is the latter.
+        `warm`, as NSP2's published code: the first head is "normal"; a head as wide as the first that comes second starts from the first;
+        every other one is "uniform".
         """
-        head = nn.Linear(self.width, classes)
-        bound = self.width**-0.5
-        with torch.no_grad():
-            head.weight.uniform_(-bound, bound, generator=generator)
-            head.bias.uniform_(-bound, bound, generator=generator)
-            if warm and not self.heads:
-                nn.init.trunc_normal_(head.weight, std=0.02, generator=generator)
-                head.bias.zero_()
-            elif warm and len(self.heads) == 1 and self.heads[0].out_features == classes:
-                head.load_state_dict(self.heads[0].state_dict())
+        first = not self.heads
+        head = new_head(self.width, classes, ("normal" if first else "uniform") if init == "warm" else init, generator)
+        if init == "warm" and len(self.heads) == 1 and self.heads[0].out_features == classes:
+            head.load_state_dict(self.heads[0].state_dict())
         self.heads.requires_grad_(False)
         self.heads.append(head.to(device))
 

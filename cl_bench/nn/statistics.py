@@ -28,12 +28,15 @@ Attend = Callable[[int, nn.Module, Tensor, int | None], Tensor]
 
 
 class AttentionMoments:
-    """Sums over rows of Q_h' Q_h and S_P' S_P in float64; independent of how images are cut into batches up to float32 rounding."""
+    """Sums over rows of Q_h' Q_h and S_P' S_P in float64; independent of how images are cut into batches up to float32 rounding.
 
-    def __init__(self, P: Tensor, vit: nn.Module):
+    With `batch_means` sums over batches of the mean over each one's rows, as NSP2's published code has them.
+    """
+
+    def __init__(self, P: Tensor, vit: nn.Module, batch_means: bool = False):
         layers, count, _ = P.shape
         heads, d = vit.blocks[0].attn.num_heads, vit.blocks[0].attn.head_dim
-        self.vit, self.rows = vit, 0
+        self.vit, self.rows, self.batch_means = vit, 0, batch_means
         self.queries = torch.zeros(layers, heads, d, d, dtype=torch.float64, device=P.device)
         self.weights = torch.zeros(layers, count, count, dtype=torch.float64, device=P.device)
 
@@ -47,15 +50,16 @@ class AttentionMoments:
             return attention_with(attn, tokens, read=read)
         wanted, k, v = queries_keys_values(attn, tokens, read)  # (B, H, read or N, d), (B, H, N, d)
         k, v = (with_extra(own, more) for own, more in zip((k, v), prompts.keys_values(index, block), strict=True))
-        rows = prompts.rows.to(v.dtype)  # (M, R) or (B, M, R)
+        picked = prompts.rows.to(v.dtype)  # (M, R) or (B, M, R)
         q = wanted if read is None else queries(attn, tokens)  # (B, H, N, d)
-        mixed, s_p = self._mixed(attn, q, k, v, rows if rows.dim() == 2 else rows[:, None])
+        mixed, s_p = self._mixed(attn, q, k, v, picked if picked.dim() == 2 else picked[:, None])
         if read is not None:
             mixed = mixed_values(attn, wanted, k, v)  # to the last bit what is computed where nobody observes
         s_p = s_p.flatten(0, 2)  # (B * H * N, R)
         q_h = q.transpose(0, 1).flatten(1, 2)  # (H, B * N, d)
-        self.queries[index] += q_h.transpose(1, 2) @ q_h
-        self.weights[index] += s_p.T @ s_p
+        rows = len(s_p) if self.batch_means else 1
+        self.queries[index] += q_h.transpose(1, 2) @ q_h / rows
+        self.weights[index] += s_p.T @ s_p / rows
         if index == 0:
             self.rows += len(s_p)
         return merge_heads(attn, mixed, tokens[:, :read])
