@@ -31,6 +31,12 @@ AS_PUBLISHED = {
 }  # fmt: skip
 
 
+LEFT_DIFFERENT = (
+    "the classes of the published runs come in their natural order (--order natural)",
+    "of E-prompts with equally many votes the lower one is taken, where the code leaves it to torch.topk",
+)
+
+
 class DualConfig(QueryTuningConfig):
     """The PyTorch port's settings for CIFAR-100: learning rate 0.03 x 24 / 256."""
 
@@ -56,6 +62,7 @@ class DualPrompting(QueryTuning):
     """G (g_layers, 2, L_g, D), E (e_layers, 2, S, L_e, D), keys k (S, D); the index of length 2 is key or value."""
 
     Config = DualConfig
+    LEFT_DIFFERENT = LEFT_DIFFERENT
     statistics_query = False
 
     def __init__(self, config: DualConfig, backbone: Backbone, stream: StreamInfo):

@@ -27,6 +27,13 @@ IMAGES = 768  # training images a task whose tokens are collected, in the public
 AS_PUBLISHED = {"pgp_space": "sample_asis", "pgp_energy": "sigma4_asis", "pgp_rank_rule": "lt_asis", "pgp_stage": "grad"}
 
 
+LEFT_DIFFERENT = (
+    "principal components are exact, each with its largest score positive (as in scikit-learn 1.3, which the code pins), where the code "
+    "takes a randomized solver whose result depends on the seed",
+    "where every image chooses its own prompts, the gradients of all of them are projected, where the code projects those of a batch's first image",
+)
+
+
 class ProjectionConfig(Strict):
     """Settings of every PGP method."""
 

@@ -10,7 +10,7 @@ import cl_bench
 from cl_bench import registry
 from cl_bench.config import Transform, canonical_json
 from cl_bench.errors import InputError
-from cl_bench.presets import Setting, load, settings_for
+from cl_bench.presets import Setting, load, published_behavior, settings_for
 from cl_bench.record import RunSpec
 from cl_bench.source import ImageSet
 from cl_bench.store import DamagedRecord, Store
@@ -85,7 +85,11 @@ def setting_lines(benchmark: str, method: str, preset: str | None) -> list[str]:
     for key, setting in found.items():
         remark = f" (open: {setting.open})" if setting.open else ""
         lines.append(f"{'o' if setting.open else ' '} {key:<20} {format_option(setting.value):<12} {setting.source}{remark}")
-    return lines
+    behavior = published_behavior(kind.AS_PUBLISHED, kind.PRESET, plugin.name, f"{source.name}/{splits}")
+    lines += ["as_published sets:"] if behavior else []
+    lines += [f"  {key:<20} {format_option(setting.value):<12} {setting.source}" for key, setting in behavior.items()]
+    lines += ["and leaves different:"] if behavior and kind.LEFT_DIFFERENT else []
+    return lines + [f"  {sentence}" for sentence in kind.LEFT_DIFFERENT if behavior]
 
 
 def plan_lines(plan, store: Store, places: list[str]) -> list[str]:

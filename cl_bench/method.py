@@ -21,6 +21,7 @@ class Method(nn.Module, ABC):
     PRESET: ClassVar[str | None] = None  # settings of the method's paper, used on the benchmarks they cover: a file in methods/presets/
     TRANSFORM: ClassVar[dict] = {}  # `Transform` values of its own where they differ from the data set's
     AS_PUBLISHED: ClassVar[dict] = {}  # options and `Transform` values of the published code where the defaults do otherwise
+    LEFT_DIFFERENT: ClassVar[tuple[str, ...]] = ()  # what the published code does otherwise even then, a sentence each
     # the settings that decide how the first task is trained, by the same code in all methods that name them; never inherited
     TRUNK: ClassVar[type[Strict] | None] = None
     version: ClassVar[int] = 1  # raise it when results change: it is part of the run id

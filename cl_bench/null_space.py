@@ -5,12 +5,13 @@ Lu et al., "Visual Prompt Tuning in Null Space for Continual Learning", NeurIPS 
 where P_G is Adam's finished update, B_1 and B_2 span the null spaces of Omega_1 = [Q_h W_k,h]_h and Omega_2 = [S_P,h]_h of all earlier
 tasks (section 4.3, Algorithms 1 and 2), and L_LN (eq. 27) keeps the prompts' mean and standard deviation.
 
-Defaults follow the published code where it and the paper differ: `nullity` (the paper's rule protects a handful of directions on smooth
-spectra), `ln_red` (mean over prompts, the paper has a sum). Covariances are a sum over all rows of a task, divided once by their number
-(`cov_norm=rows`), so that every task weighs the same; the code sums the means of batches of 100 images, so that a task weighs by the number of its
-batches and the images of a short last batch more than others (`cov_norm=batches`). Dividing B by its Frobenius norm (`nsp_norm=fro`) shrinks every update after the
-first task by an order of magnitude; `subspace=iso` and `subspace=random` shrink as much without, or with random, directions, and tell
-the two effects apart. `affine=exact` uses the conditions with LayerNorm's scale and the prompts' deviation, which paper and code drop.
+Defaults follow the published code where it and the paper differ: `nullity` (the paper's rule protects a handful of directions on
+smooth spectra), `ln_red` (mean over prompts, the paper has a sum). Covariances are a sum over all rows of a task, divided once by
+their number (`cov_norm=rows`), so that every task weighs the same; the code sums the means of batches of 100 images, so that a task
+weighs by the number of its batches and the images of a short last batch more than others (`cov_norm=batches`). Dividing B by its
+Frobenius norm (`nsp_norm=fro`) shrinks every update after the first task by an order of magnitude; `subspace=iso` and
+`subspace=random` shrink as much without, or with random, directions, and tell the two effects apart. `affine=exact` uses the
+conditions with LayerNorm's scale and the prompts' deviation, which paper and code drop.
 """
 
 from collections.abc import Callable
@@ -28,7 +29,6 @@ from cl_bench.nn.projection import Nullity, ProjectedAdam, null_projector, rando
 from cl_bench.nn.statistics import AttentionMoments
 from cl_bench.stream import StreamInfo, Task
 from cl_bench.trainer import Trainer
-
 
 AS_PUBLISHED = {"cov_norm": "batches"}
 

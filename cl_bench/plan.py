@@ -11,7 +11,7 @@ from cl_bench.errors import InputError
 from cl_bench.experiment import parts
 from cl_bench.method import Method
 from cl_bench.order import cut, resolve
-from cl_bench.presets import settings_for
+from cl_bench.presets import published_behavior, settings_for
 from cl_bench.record import CORE_VERSIONS, Precision, RunSpec
 from cl_bench.request import AS_PUBLISHED, SYNONYMS, Request, format_option, parse_methods, parse_seeds, parse_splits, without_synonyms
 from cl_bench.source import Source
@@ -82,7 +82,10 @@ def _specs(request: Request, precision: Precision) -> list[RunSpec]:
             published = settings_for(request.preset, kind.PRESET, plugin.name, f"{dataset}/{splits}")
             published = {key: setting.value for key, setting in published.items()}
             chosen = without_synonyms(chosen)
-            behaviour = kind.AS_PUBLISHED if _as_published(chosen, request, plugin) else {}
+            behaviour = {}
+            if _as_published(chosen, request, plugin):
+                stated = published_behavior(kind.AS_PUBLISHED, kind.PRESET, plugin.name, f"{dataset}/{splits}")
+                behaviour = {key: setting.value for key, setting in stated.items()}
             asked = {AS_PUBLISHED: True} if behaviour else {}
             usual = [source.TRANSFORM, kind.TRANSFORM, _transform_of(published)]
             transform = build_config(Transform, [*usual, _transform_of(behaviour), shared, _transform_of(chosen)], "the run")

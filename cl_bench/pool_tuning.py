@@ -34,6 +34,12 @@ AS_PUBLISHED = {
 }  # fmt: skip
 
 
+LEFT_DIFFERENT = (
+    "the classes of the published runs come in their natural order (--order natural)",
+    "of prompts with equally many votes the lower ones are taken, where the code leaves it to torch.topk",
+)
+
+
 class PoolConfig(QueryTuningConfig):
     """The PyTorch port's settings for CIFAR-100, which PGP shares: learning rate 0.03 x 16 / 256."""
 
@@ -55,6 +61,7 @@ class PoolTuning(QueryTuning):
     """Prompts P (L, S * L_p, D), keys K (S, D); subclasses change what happens to their gradients or updates."""
 
     Config = PoolConfig
+    LEFT_DIFFERENT = LEFT_DIFFERENT
 
     def __init__(self, config: PoolConfig, backbone: Backbone, stream: StreamInfo):
         super().__init__(config, backbone, stream)

@@ -1,6 +1,7 @@
 """Settings of published experiments: files in `methods/presets/` that give each value with where it stands."""
 
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
@@ -31,14 +32,19 @@ class Preset:
     title: str
     benchmarks: tuple[str, ...]
     rules: tuple[dict, ...]
+    published: tuple[dict, ...] = ()  # rules on what published code does there, where it is not what it does elsewhere
 
     def settings(self, method: str, benchmark: str) -> dict[str, Setting]:
         """Option -> value for a method on a benchmark such as "cifar100/10"; later rules win."""
-        found = {}
-        for rule in self.rules:
-            if fnmatchcase(method, rule["methods"]) and any(fnmatchcase(benchmark, pattern) for pattern in rule.get("benchmarks", ["*"])):
-                found.update({key: Setting(value, rule["source"], rule.get("open", "")) for key, value in rule["values"].items()})
-        return found
+        return _matching(self.rules, method, benchmark)
+
+
+def _matching(rules: tuple[dict, ...], method: str, benchmark: str) -> dict[str, Setting]:
+    found = {}
+    for rule in rules:
+        if fnmatchcase(method, rule["methods"]) and any(fnmatchcase(benchmark, pattern) for pattern in rule.get("benchmarks", ["*"])):
+            found.update({key: Setting(value, rule["source"], rule.get("open", "")) for key, value in rule["values"].items()})
+    return found
 
 
 def names() -> dict[str, Path]:
@@ -53,7 +59,7 @@ def load(name: str) -> Preset:
     if name not in known:
         raise unknown("preset", name, [*known, NONE])
     values = tomllib.loads(known[name].read_text(encoding="utf-8"))
-    return Preset(name, values["title"], tuple(values["benchmarks"]), tuple(values["rule"]))
+    return Preset(name, values["title"], tuple(values["benchmarks"]), tuple(values["rule"]), tuple(values.get("published", [])))
 
 
 def settings_for(requested: str | None, own: str | None, method: str, benchmark: str) -> dict[str, Setting]:
@@ -68,3 +74,9 @@ def settings_for(requested: str | None, own: str | None, method: str, benchmark:
     if requested and not found:
         raise InputError(f"preset {requested} has no settings for {method} on {benchmark}; its benchmarks are {', '.join(preset.benchmarks)}")
     return found
+
+
+def published_behavior(usual: Mapping[str, Any], own: str | None, method: str, benchmark: str) -> dict[str, Setting]:
+    """What `as_published` sets: a method's `AS_PUBLISHED`, and over it what its preset's `published` rules say about the benchmark."""
+    found = {key: Setting(value, "published code") for key, value in usual.items()}
+    return {**found, **_matching(load(own).published, method, benchmark)} if found and own else found

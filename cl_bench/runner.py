@@ -161,9 +161,7 @@ def _learn_remaining(
         method.learn(task, trainer)
         learned = time.perf_counter()
         with network_in(spec.precision):
-            evaluation = stream.evaluate(
-                method.predict, index + 1, terms.micro_batch or EVALUATION_BATCH, method.predicts_together
-            )
+            evaluation = stream.evaluate(method.predict, index + 1, terms.micro_batch or EVALUATION_BATCH, method.predicts_together)
         evaluated = time.perf_counter()
         losses = tuple(method.mean_loss(task, spec.precision) for task in followed[: index + 1]) if followed else None
         predictions[f"task_{index + 1:03d}"] = evaluation.predictions

@@ -189,9 +189,7 @@ class Stream:
         return [task[start : start + together] for task in tasks for start in range(0, len(task), together)]
 
     @torch.inference_mode()
-    def evaluate(
-        self, predict: Callable[[Tensor], Tensor], learned: int, batch: int = EVALUATION_BATCH, together: int | None = None
-    ) -> Evaluation:
+    def evaluate(self, predict: Callable[[Tensor], Tensor], learned: int, batch: int = EVALUATION_BATCH, together: int | None = None) -> Evaluation:
         """One pass over the test images of all tasks seen after learning `learned` tasks; `predict` gets images alone.
 
         `together`, where predictions depend on the batch, is the size of batches that hold one task's images each.

@@ -27,6 +27,7 @@ class ClipNSP2(NullSpaceUpdates, ClipTuning):
     display = "CLIP-NSP²"
     TRUNK = ClipTuningConfig
     AS_PUBLISHED = AS_PUBLISHED
+    LEFT_DIFFERENT = ("the frozen network computes in fp32 or bf16 (precision), where the code trains in fp16",)
 
 
 METHOD = ClipNSP2

@@ -51,6 +51,11 @@ class CodaPrompt(QueryTuning):
 
     Config = CodaConfig
     display = "CODA-Prompt"
+    version = 2
+    LEFT_DIFFERENT = (
+        "a task with fewer images than a batch is refused with drop_last=on, where the code trains on nothing without a word",
+        "the published class orders come from Python's own generator, seed 0 the natural order (--order natural, or a file)",
+    )
     AS_PUBLISHED = {"gs": "classical", "drop_last": True, "lr_schedule": "lagged", "head_init": "uniform", "normalisation": "unit01"}
 
     def __init__(self, config: CodaConfig, backbone: Backbone, stream: StreamInfo):

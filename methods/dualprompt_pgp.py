@@ -47,6 +47,8 @@ class DualPromptPGP(DualPrompting):
     Config = DualPGPConfig
     display = "DualPrompt-PGP"
     TRUNK = DualConfig
+    version = 2
+    LEFT_DIFFERENT = (*DualPrompting.LEFT_DIFFERENT, *pgp.LEFT_DIFFERENT)
     AS_PUBLISHED = {**DUAL_AS_PUBLISHED, **pgp.AS_PUBLISHED, "stat_prompt": "fallback_asis"}
 
     def __init__(self, config: DualPGPConfig, backbone: Backbone, stream: StreamInfo):

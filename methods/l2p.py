@@ -1,7 +1,8 @@
 """L2P: a pool of prompts, of which each image is given those whose keys are nearest to its query.
 
-Wang et al., "Learning to Prompt for Continual Learning", CVPR 2022; NSP2 paper, Tables 2, 4 and 5. The algorithm, its two forms, and where published
-code differs stand in `cl_bench.pool_tuning`. Nothing acts against forgetting but the shared pool itself.
+Wang et al., "Learning to Prompt for Continual Learning", CVPR 2022; NSP2 paper, Tables 2, 4 and 5. The algorithm, its two forms, and
+where published code differs stand in `cl_bench.pool_tuning`, and LEFT_DIFFERENT there is what even `as_published` does otherwise.
+Nothing acts against forgetting but the shared pool itself.
 """
 
 from cl_bench.pool_tuning import AS_PUBLISHED as POOL_AS_PUBLISHED
@@ -15,6 +16,7 @@ class L2P(PoolTuning):
 
     display = "L2P"
     TRUNK = PoolConfig
+    version = 2
     AS_PUBLISHED = {**POOL_AS_PUBLISHED, "layers": 1, "carry": "accumulate", "head": "prompt", "position": "cls"}
 
 

@@ -46,6 +46,7 @@ class L2PNSP2(NullSpaceUpdates, PoolTuning):
     Config = L2PNSP2Config
     display = "L2P-NSP²"
     TRUNK = PoolConfig
+    version = 2
     AS_PUBLISHED = POOL_AS_PUBLISHED
 
     def __init__(self, config: L2PNSP2Config, backbone: Backbone, stream: StreamInfo):

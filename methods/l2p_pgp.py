@@ -46,6 +46,8 @@ class L2PPGP(PoolTuning):
     Config = L2PPGPConfig
     display = "L2P-PGP"
     TRUNK = PoolConfig
+    version = 2
+    LEFT_DIFFERENT = (*PoolTuning.LEFT_DIFFERENT, *pgp.LEFT_DIFFERENT)
     AS_PUBLISHED = {
         **POOL_AS_PUBLISHED, **pgp.AS_PUBLISHED, "layers": 1, "carry": "accumulate", "head": "prompt", "position": "cls",
     }  # fmt: skip

@@ -22,6 +22,7 @@ class VPTNSP2(NullSpaceUpdates, PromptTuning):
     display = "VPT-NSP²"
     TRUNK = PromptTuningConfig
     AS_PUBLISHED = AS_PUBLISHED
+    LEFT_DIFFERENT = ("the frozen network computes in fp32 or bf16 (precision), where the code trains in fp16",)
 
 
 METHOD = VPTNSP2

@@ -156,7 +156,7 @@ def test_low_rank_queries_keep_their_logits_exactly():
     """A basis that holds all energy of few tokens: new prefix keys give old queries the same logits, head by head."""
     method = toys.method("dualprompt-pgp", 3, pool_size=None, pgp_stage="update", energy=1.0)
     Q = torch.randn(2, 2, 5, 16, dtype=torch.float64)  # five queries of 16 dimensions in every head of two blocks
-    method.space.grow(Q.mT @ Q, 1.0, "sigma2", "geq")
+    method.space.grow(Q.mT @ Q, 1.0, "sigma2", "geq", True)
     method.space.refresh()
     U = method._outside(torch.randn_like(method.G), 0)
     assert (Q[0].float() @ by_head(U[0, 0]).mT).abs().max() < 1e-5 and by_head(U[0, 0]).abs().max() > 0.1

@@ -87,6 +87,18 @@ def test_cov_norm_sum_is_rows_times_the_number_of_rows():
     assert torch.allclose(total.C1, rows.C1 * len(stream.task(0)) * 2 * 5)
 
 
+def test_published_covariances_weigh_a_task_by_its_number_of_batches():
+    stream = toys.stream(TASKS)  # 24 images in the first task
+    rows, batches, whole = (toys.method("vpt-nsp2", 3, cov_norm=norm) for norm in ("rows", "batches", "batches"))
+    batches.statistics_batch = 12
+    for method in (rows, batches, whole):
+        toys.learn(method, stream, upto=1)
+    for name in ("C1", "C2"):
+        assert torch.allclose(getattr(batches, name), 2 * getattr(rows, name), rtol=1e-5)
+        assert torch.allclose(getattr(whole, name), getattr(rows, name), rtol=1e-5)
+    assert batches.statistics_name != rows.statistics_name
+
+
 def prompts_after(name, upto, **options):
     stream = toys.stream(TASKS)
     method = toys.method(name, 3, **options)

@@ -37,7 +37,9 @@ def new_rows(method: Coda, task: int) -> dict:
 
 
 def gradients(method: Coda, task: int) -> dict:
-    return {f"l{layer}_{own}": parts[task].grad[layer] for own, parts in (("a", method.A), ("k", method.K), ("p", method.P)) for layer in range(LAYERS)}
+    return {
+        f"l{layer}_{own}": parts[task].grad[layer] for own, parts in (("a", method.A), ("k", method.K), ("p", method.P)) for layer in range(LAYERS)
+    }
 
 
 def same(found: torch.Tensor, expected, tolerance: float) -> bool:

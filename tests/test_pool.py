@@ -8,6 +8,7 @@ from torch.nn import functional as F
 from cl_bench.errors import InputError
 from cl_bench.nn.pool import Chosen, cosines, majority, nearest, tally
 from cl_bench.nn.prompts import DeepPrompts
+from cl_bench.stream import StreamInfo
 
 TASKS = [[2, 0], [1, 3, 4], [5, 6]]
 IMAGES = torch.randn(7, 3, 16, 16, generator=torch.Generator().manual_seed(1))
@@ -17,6 +18,22 @@ def after(upto, name="l2p", **options):
     method = toys.method(name, 3, **options)
     toys.learn(method, toys.stream(TASKS), upto=upto)
     return method
+
+
+def test_heads_to_come_compete_with_the_values_that_they_start_from():
+    stream = toys.stream(TASKS)
+    info = StreamInfo(init_seed=1, num_tasks=3, task_sizes=tuple(map(len, TASKS)))
+    kind = toys.method_class("l2p")
+    options = {"layers": 2, "pool_size": 4, "top_k": 2, "passes": 1}
+    every, seen = (kind(kind.Config(**options, eval_classes=which), toys.backbone(), info) for which in ("all", "seen"))
+    for method in (every, seen):
+        toys.learn(method, stream, upto=1)
+    scores = every.predict(IMAGES)
+    assert scores.shape == (7, 7) and torch.equal(scores[:, :2], seen.predict(IMAGES))
+    every.grow(stream.task(1))
+    weight = every.head.heads[1].weight
+    assert weight.std() < 0.03 and every.head.heads[1].bias.abs().max() == 0  # truncated normal, no bias
+    assert torch.allclose(every.predict(IMAGES), scores, atol=1e-6)
 
 
 def test_the_largest_cosines_are_chosen_and_the_lower_position_of_equal_ones():

@@ -48,7 +48,8 @@ def test_clip_has_the_papers_settings_everywhere(protocol):
 def test_every_rule_fits_a_method_and_names_its_source(name):
     preset = load(name)
     methods = {plugin: registry.method_class(plugin).Config.model_fields for plugin in registry.plugins("methods")}
-    assert all(set(rule) <= {"methods", "benchmarks", "values", "source", "open"} and rule["source"] for rule in preset.rules)
+    every = (*preset.rules, *preset.published)
+    assert all(set(rule) <= {"methods", "benchmarks", "values", "source", "open"} and rule["source"] for rule in every)
     for benchmark in preset.benchmarks:
         for method, fields in methods.items():
             found = preset.settings(method, benchmark)
@@ -56,7 +57,7 @@ def test_every_rule_fits_a_method_and_names_its_source(name):
             registry.method_class(method).Config(**config)
             if method.startswith("vpt-"):
                 assert {key for key in found if key not in fields} <= {"backbone", *Transform.model_fields}, method
-        for rule in preset.rules:
+        for rule in every:
             for option in rule["values"]:
                 assert option in ("backbone", *Transform.model_fields) or any(option in fields for fields in methods.values()), option
 
@@ -76,6 +77,27 @@ def test_a_preset_is_used_where_it_covers_and_refused_where_it_does_not():
         settings_for("nsp2-paper", "nsp2-paper", "vpt-nsp2", "glyphs/10")
     with pytest.raises(InputError, match="unknown preset 'nsp2paper'; did you mean 'nsp2-paper'"):
         settings_for("nsp2paper", None, "vpt-nsp2", "cifar100/10")
+
+
+def test_as_published_follows_the_configuration_of_the_benchmark():
+    usual = registry.method_class("dualprompt").AS_PUBLISHED
+
+    def votes(benchmark: str) -> tuple:
+        found = presets.published_behavior(usual, "nsp2-paper", "dualprompt", benchmark)
+        return found["batchwise_train"].value, found["batchwise_eval"].value, found["prefix_reshape"].value
+
+    assert votes("cifar100/10") == votes("glyphs/10") == (True, True, "reshape_asis")
+    assert votes("imagenet-r/20") == votes("domainnet200/10") == (False, False, "reshape_asis")
+    assert presets.published_behavior({}, "nsp2-paper", "vpt-seq", "cifar100/10") == {}
+
+
+def test_info_says_what_as_published_sets_and_what_it_leaves_different(capsys):
+    with pytest.raises(SystemExit):
+        main(["info", "imagenet-r/10", "dualprompt-pgp"])
+    text = capsys.readouterr().out
+    settings, _, left = text.partition("as_published sets:")[2].partition("and leaves different:")
+    assert ["batchwise_eval", "off"] in [line.split()[:2] for line in settings.splitlines()]
+    assert "principal components are exact" in left and "natural order" in left
 
 
 def test_info_prints_every_value_with_its_source(capsys):

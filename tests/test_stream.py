@@ -49,6 +49,28 @@ def test_evaluation_counts_right_answers_per_task_among_all_and_among_own_classe
         stream.evaluate(lambda images: predict(images, 3), 2)
 
 
+def test_batches_that_predict_together_hold_one_tasks_images_in_order():
+    stream, sizes = toys.stream([[2, 0], [1, 3, 4]]), []  # 12 and 18 test images
+
+    def predict(images):
+        sizes.append(len(images))
+        return torch.zeros(len(images), 5)
+
+    stream.evaluate(predict, 2, together=8)
+    assert sizes == [8, 4, 8, 8, 2]
+    sizes.clear()
+    stream.evaluate(predict, 2)
+    assert sizes == [30]
+
+
+def test_classes_that_no_task_has_brought_may_compete_and_are_then_wrong():
+    stream = toys.stream([[2, 0], [1, 3, 4]])
+    scores = torch.tensor([1.0, 0.5, 0.0, 2.0, 0.0])  # the fourth position in the order, class 3, belongs to the second task
+    found = stream.evaluate(lambda images: scores.expand(len(images), -1), 1)
+    assert found.correct == [0] and found.correct_within_task == [6]
+    assert set(found.predictions.tolist()) == {-1, 3}
+
+
 def test_joint_learns_one_task_and_evaluates_each():
     stream = toys.stream([[2, 0], [1, 3, 4]], joint=True)
     assert stream.num_tasks == 1 and stream.task(0).classes == (2, 0, 1, 3, 4) and stream.test_sizes == (12, 18)
