@@ -1,5 +1,8 @@
 """The two kinds of failure a user sees, each one line and an exit code."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class InputError(Exception):
     """The input cannot be used: what was expected, what came, what to do. Exit code 2."""
@@ -23,3 +26,12 @@ class Stopped(Exception):
 
 class Busy(Exception):
     """Another process is working on the run."""
+
+
+@contextmanager
+def pointing_at(where: str) -> Iterator[None]:
+    """What cannot be used in the body stands here, such as in a line of a file."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from error

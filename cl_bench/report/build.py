@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from cl_bench import metrics
+from cl_bench.errors import pointing_at
 from cl_bench.report import notes, significance
 from cl_bench.report.found import Found
 from cl_bench.report.layout import RowLayout, TableLayout
@@ -94,7 +95,8 @@ def _published_line(layout: TableLayout, wanted: RowLayout, rows: Sequence[Row |
         for metric in layout.metrics:
             place = column.published or column.benchmark
             named = column.published is not None  # else it may be the user's own
-            theirs = found.registry.number(layout.published, wanted.published, place, metric, named) if metric in METRICS else None
+            with pointing_at(wanted.at):
+                theirs = found.registry.number(layout.published, wanted.published, place, metric, named) if metric in METRICS else None
             if theirs is None:
                 cells.append(Cell(metric=metric))
                 continue

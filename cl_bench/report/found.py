@@ -27,7 +27,7 @@ class Found:
         backbone = row.backbone if row and row.backbone else column.backbone
         return [found for found in self.benchmarks if _fits(found, column.model_copy(update={"backbone": backbone}))]
 
-    def row(self, column: ColumnLayout, wanted: RowLayout, where: str) -> Row | None:
+    def row(self, column: ColumnLayout, wanted: RowLayout) -> Row | None:
         """The runs of a cell, None where there are none.
 
         Raises InputError where several benchmarks or configurations answer to its name, with what they differ in.
@@ -42,12 +42,12 @@ class Found:
         fitting = [(place, row) for place, row in rows if not row.imported and _answers_to(row, wanted)]
         if len({id(place) for place, _ in fitting}) > 1:
             told = _what_differs([place.spec for place, _ in fitting])
-            raise InputError(f"{where}: {wanted.select} was run on several benchmarks called {column.benchmark}: {told}")
+            raise InputError(f"{wanted.at}: {wanted.select} was run on several benchmarks called {column.benchmark}: {told}")
         if len(fitting) > 1:
             settings = [settings_of(row.spec) for _, row in fitting]
             told = "; ".join(f"{key}: {', '.join(sorted({str(found.get(key)) for found in settings}))}" for key in unlike(settings))
             name = fitting[0][0].name
-            raise InputError(f"{where}: {wanted.select} has {len(fitting)} configurations on {name} ({told}); choose with where = {{...}}")
+            raise InputError(f"{wanted.at}: {wanted.select} has {len(fitting)} configurations on {name} ({told}); choose with where = {{...}}")
         return fitting[0][1] if fitting else None
 
     def grid(self, part: TableLayout | FigureLayout) -> list[list[Row | None]]:
@@ -55,9 +55,9 @@ class Found:
 
         Raises InputError where the runs of a column may not stand beside each other.
         """
-        rows = [[self.row(column, row, part.name) for column in part.columns] for row in part.rows]
+        rows = [[self.row(column, row) for column in part.columns] for row in part.rows]
         for place, column in enumerate(part.columns):
-            _together(column, [(wanted, line[place]) for wanted, line in zip(part.rows, rows, strict=True) if line[place]], part.name)
+            _together(column, [(wanted, line[place]) for wanted, line in zip(part.rows, rows, strict=True) if line[place]])
         for wanted, line in zip(part.rows, rows, strict=True):
             name = wanted.select or wanted.imported
             absent = [column.benchmark for column, found in zip(part.columns, line, strict=True) if found is None]
@@ -66,14 +66,14 @@ class Found:
         return rows
 
 
-def _together(column: ColumnLayout, rows: Sequence[tuple[RowLayout, Row]], where: str) -> None:
+def _together(column: ColumnLayout, rows: Sequence[tuple[RowLayout, Row]]) -> None:
     """Raises InputError where rows of one column have other images, or other backbones that no row names."""
     specs = [(wanted, row.spec) for wanted, row in rows if not row.imported]
     same_images = {(spec.manifest_digest, tuple(map(len, spec.task_classes))) for _, spec in specs}
     unnamed = {(spec.weights_sha256, spec.backbone.image_size) for wanted, spec in specs if not wanted.backbone}
     if len(same_images) > 1 or len(unnamed) > 1:
         told = _what_differs([spec for wanted, spec in specs if len(same_images) > 1 or not wanted.backbone])
-        raise InputError(f"{where}: {column.benchmark} stands for runs that may not share a column: {told}")
+        raise InputError(f"{column.at}: {column.benchmark} stands for runs that may not share a column: {told}")
 
 
 def _fits(benchmark: Benchmark, wanted: ColumnLayout) -> bool:
@@ -98,7 +98,7 @@ def _answers_to(row: Row, wanted: RowLayout) -> bool:
     settings = settings_of(row.spec)
     for key in wanted.where:
         if key not in settings:
-            raise unknown("setting in where", key, list(settings))
+            raise unknown("setting", key, list(settings), f"{wanted.at}, where")
     return all(same(settings[key], value) for key, value in wanted.where.items())
 
 

@@ -1,21 +1,22 @@
 """A report's specification: a short TOML file that says which tables and figures to make from which runs."""
 
-import tomllib
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
 
-from cl_bench import registry
-from cl_bench.config import Strict, build_config, unknown
-from cl_bench.errors import InputError
+from cl_bench import registry, toml_file
+from cl_bench.config import unknown
+from cl_bench.errors import InputError, pointing_at
+from cl_bench.report import published
 from cl_bench.request import parse_methods, without_synonyms
+from cl_bench.toml_file import Place, Placed, TomlFile
 
 Metric = Literal["accuracy", "forgetting", "incremental", "transfer"]
 
 
-class ColumnLayout(Strict):
+class ColumnLayout(Placed):
     """A benchmark such as "cifar100/10" whose runs make a group of columns, and what else they must be."""
 
     benchmark: str
@@ -32,7 +33,7 @@ class ColumnLayout(Strict):
         return self.title or self.benchmark
 
 
-class RowLayout(Strict):
+class RowLayout(Placed):
     """The runs of one method with one configuration, an imported matrix, or published numbers alone."""
 
     select: str | None = None  # a method with its options, as after `cl-bench run --methods`
@@ -60,7 +61,7 @@ def _method(name: str) -> str:
     return registry.find("methods", name).name
 
 
-class TableLayout(Strict):
+class TableLayout(Placed):
     """One table."""
 
     name: str = Field(pattern=r"^[\w.-]+$")
@@ -75,7 +76,7 @@ class TableLayout(Strict):
     rank: Literal["all", "groups"] = "all"  # best and second over the table, or between its lines
 
 
-class FigureLayout(Strict):
+class FigureLayout(Placed):
     """One figure; what its kinds show is said in `cl_bench.report.figures`."""
 
     name: str = Field(pattern=r"^[\w.-]+$")
@@ -86,56 +87,54 @@ class FigureLayout(Strict):
     sweep: str = "eta"  # the option along the axis of a trade-off
 
 
-class Layout(Strict):
+class Layout(Placed):
     """A report."""
 
     title: str
-    published: str | None = None  # file of published numbers, relative to this one
+    published: str | None = None  # file of published numbers; in a specification relative to it, or the name of those that come with the program
     accuracy: Literal["task_mean", "sample"] = "task_mean"
     forgetting: Literal["chaudhry", "max_including_last", "diagonal"] = "chaudhry"
     tables: list[TableLayout] = []
     figures: list[FigureLayout] = []
 
 
+KINDS = {"tables": ("table", TableLayout), "figures": ("figure", FigureLayout)}
+SHORT = {"columns": (ColumnLayout, "benchmark"), "rows": (RowLayout, "select")}  # an item may be just this of its fields
+
+
 def read(path: Path) -> Layout:
-    """The specification in a TOML file. Raises InputError naming the file, the part of it, and what is expected there."""
-    try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"cannot read the report specification {path}: {getattr(error, 'strerror', None) or error}") from error
-    parts = {"tables": values.pop("table", []), "figures": values.pop("figure", [])}
-    known = {*Layout.model_fields} - {"tables", "figures"} | {"table", "figure"}
-    for key in values:
-        if key not in known:
-            raise unknown("key", key, sorted(known), str(path))
-    made = {}
-    for (kind, found), model in zip(parts.items(), (TableLayout, FigureLayout), strict=True):
-        if not isinstance(found, list) or not all(isinstance(part, dict) for part in found):
-            raise InputError(f"{path}: {kind} must be an array of tables, each under [[{kind[:-1]}]]")
-        made[kind] = [_part(model, part, f"{path}, {kind[:-1]} {part.get('name', number)!r}") for number, part in enumerate(found, 1)]
-    names = ["report", *(part.name for found in made.values() for part in found)]
-    for name in names:
-        if names.count(name) > 1:
-            raise InputError(f"{path}: two parts are called {name!r}; each needs a name of its own (report is taken), it becomes a file")
-    layout = build_config(Layout, [values, made], str(path))
-    for part in (*layout.tables, *layout.figures):
-        _check(part, f"{path}, {part.name!r}", layout.published)
+    """The specification in a TOML file. Raises InputError naming the file, the line, the field, and what is expected there."""
+    file = toml_file.read(path, "report specification")
+    fields = {*Layout.model_fields} - {*KINDS, "at"} | {key for key, _ in KINDS.values()}
+    for key in file.values:
+        if key not in fields:
+            raise unknown("key", key, fields, file.where((key,)))
+    places = {kind: file.tables(file.values, key) for kind, (key, _) in KINDS.items()}
+    made = {kind: [_part(file, KINDS[kind][1], *found) for found in places[kind]] for kind in KINDS}
+    layout = file.build(Layout, {**{key: value for key, value in file.values.items() if key not in ("table", "figure")}, **made}, ())
+    if layout.published is not None:
+        with pointing_at(file.where(("published",))):
+            layout = layout.model_copy(update={"published": str(published.locate(layout.published, path))})
+    taken = {"report"}  # names of files
+    for kind, found in places.items():
+        for (place, _), part in zip(found, made[kind], strict=True):
+            if part.name in taken:
+                raise file.error((*place, "name"), f"{part.name!r} is taken; each part needs a name of its own, it becomes a file beside report.md")
+            taken.add(part.name)
+            _check(part, place, file, layout.published)
     return layout
 
 
-def _part(model: type[Strict], values: dict, where: str) -> Strict:
+def _part(file: TomlFile, model: type[Placed], place: Place, values: dict) -> Placed:
     """A table or figure; a column may be just its benchmark, a row just what it selects."""
-    nested = {"columns": (ColumnLayout, "benchmark"), "rows": (RowLayout, "select")}
     made = dict(values)
-    for key, (kind, short) in nested.items():
+    for key, (kind, short) in SHORT.items():
         found = values.get(key)
         if not isinstance(found, list) or not found:
-            raise InputError(f"{where}: {key} must be a list with something in it")
-        made[key] = [
-            build_config(kind, [item if isinstance(item, dict) else {short: item}], f"{where}, {key[:-1]} {number}")
-            for number, item in enumerate(found, 1)
-        ]
-    return build_config(model, [made], where)
+            raise file.error((*place, key), "expected a list with something in it")
+        items = [item if isinstance(item, dict) else {short: item} for item in found]
+        made[key] = [file.build(kind, item, (*place, key, number)) for number, item in enumerate(items)]
+    return file.build(model, made, place)
 
 
 @cache
@@ -143,26 +142,40 @@ def _data_set(name: str) -> registry.Plugin:
     return registry.find("datasets", name)
 
 
-def _check(part: TableLayout | FigureLayout, where: str, published: str | None) -> None:
+def _check(part: TableLayout | FigureLayout, place: Place, file: TomlFile, numbers: str | None) -> None:
     """Every name means something. Raises InputError."""
-    for column in part.columns:
+    for number, column in enumerate(part.columns):
         dataset, _, splits = column.benchmark.rpartition("/")
+        own = (*place, "columns", number, "benchmark")
         if not splits.isdigit():
-            raise InputError(f"{where}: {column.benchmark!r} is not a benchmark; expected DATASET/TASKS, such as glyphs/10")
-        _data_set(dataset.partition(":")[0])
-    for row in part.rows:
-        if (row.select is None) + (row.imported is None) == 0:
-            raise InputError(f"{where}: a row has either select or imported, not both")
-        if row.select is None and row.imported is None and (row.published is None or isinstance(part, FigureLayout)):
-            raise InputError(f"{where}: a row needs select, imported or (in a table) published")
-        if row.select is not None:
+            raise file.error(own, f"{column.benchmark!r} is not a benchmark; expected DATASET/TASKS, such as glyphs/10")
+        with pointing_at(file.where(own)):
+            _data_set(dataset.partition(":")[0])
+    for number, row in enumerate(part.rows):
+        _check_row(part, row, (*place, "rows", number), file, numbers)
+    if not isinstance(part, TableLayout):
+        return
+    if not part.metrics:
+        raise file.error((*place, "metrics"), "expected at least one, such as accuracy")
+    if not (part.method_column or part.labels):
+        raise file.error((*place, "method_column"), "false leaves no name of a row; give labels")
+    if part.published and not numbers:
+        raise file.error((*place, "published"), "needs the file of published numbers at the top of this one")
+    if part.baseline is not None and part.baseline not in [row.select for row in part.rows]:
+        raise unknown("baseline", part.baseline, [row.select for row in part.rows if row.select], file.where((*place, "baseline")))
+
+
+def _check_row(part: TableLayout | FigureLayout, row: RowLayout, place: Place, file: TomlFile, numbers: str | None) -> None:
+    """A row says what it is, once, and has no more labels than its table has headings. Raises InputError."""
+    if row.select is not None and row.imported is not None:
+        raise file.error((*place, "imported"), "a row has either select or imported, not both")
+    if row.select is None and row.imported is None and (row.published is None or isinstance(part, FigureLayout)):
+        raise file.error(place, "a row needs select, imported or (in a table) published")
+    if row.select is not None:
+        with pointing_at(file.where((*place, "select"))):
             selector(row.select)
     if isinstance(part, TableLayout):
-        if not part.metrics or any(len(row.labels) > len(part.labels) for row in part.rows):
-            raise InputError(f"{where}: needs metrics, and in labels a heading for every label of a row")
-        if not (part.method_column or part.labels):
-            raise InputError(f"{where}: method_column = false leaves no name of a row; give labels")
-        if (part.published or any(row.published for row in part.rows)) and not (part.published and published):
-            raise InputError(f"{where}: published rows need the label of the paper's table here and the file of published numbers at the top")
-        if part.baseline is not None and part.baseline not in [row.select for row in part.rows]:
-            raise unknown("baseline", part.baseline, [row.select for row in part.rows if row.select], where)
+        if len(row.labels) > len(part.labels):
+            raise file.error((*place, "labels"), f"{len(row.labels)} labels, but the table's labels give {len(part.labels)} columns a heading")
+        if row.published and not (part.published and numbers):
+            raise file.error((*place, "published"), "needs the label of the paper's table (published) in its table, and the file at the top")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from cl_bench import metrics
 from cl_bench.config import unknown
+from cl_bench.errors import pointing_at
 from cl_bench.report import drawing
 from cl_bench.report.found import Found
 from cl_bench.report.layout import FigureLayout
@@ -30,7 +31,7 @@ def panels(layout: FigureLayout, found: Found) -> list[Panel]:
     if layout.kind == "tradeoff":
         options = {key for panel in made for _, row in panel.rows if not row.imported for key in row.spec.options}
         if options and layout.sweep not in options:
-            raise unknown(f"option in sweep of {layout.name}", layout.sweep, options)
+            raise unknown("option", layout.sweep, options, f"{layout.at}, sweep")
     return made
 
 
@@ -39,7 +40,8 @@ def of_layout(layout: FigureLayout, shown: Sequence[Panel], found: Found, folder
     wait = _begin(layout.kind, layout.sweep, shown, found.conventions, folder / layout.name)
 
     def drawn() -> list[Path]:
-        paths = wait()
+        with pointing_at(layout.at):
+            paths = wait()
         if not paths:
             found.warnings.append(f"{layout.name}: {NEEDS.get(layout.kind, 'no finished run to draw')}, not drawn")
         return paths

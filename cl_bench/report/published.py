@@ -1,19 +1,20 @@
 """Numbers that papers print, from `results/published/*.toml`, and whether one of ours may be compared with one of them."""
 
-import tomllib
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from cl_bench import presets
-from cl_bench.config import Strict, build_config, unknown
+import cl_bench
+from cl_bench import presets, toml_file
+from cl_bench.config import Strict, unknown
 from cl_bench.errors import InputError
 from cl_bench.metrics import ACCURACY_CONVENTIONS, FORGETTING_CONVENTIONS
 from cl_bench.record import RunSpec
 from cl_bench.report.select import Conventions, options_in, settings_of
 from cl_bench.request import format_option
+from cl_bench.toml_file import Place, TomlFile
 
 METRICS = ("accuracy", "forgetting")
 
@@ -164,38 +165,49 @@ class Registry:
         return reasons
 
 
+def names() -> dict[str, Path]:
+    """The files that come with the program, by name."""
+    return {path.stem: path for folder in cl_bench.__path__ for path in sorted((Path(folder) / "results" / "published").glob("*.toml"))}
+
+
+def locate(named: str, specification: Path) -> Path:
+    """The file that a report's specification names: relative to it, or one that comes with the program. Raises InputError with the nearest name."""
+    if not named.endswith(".toml") and "/" not in named:
+        if named not in names():
+            raise unknown("published numbers", named, names())
+        return names()[named]
+    path = (specification.parent / named).resolve()
+    if not path.exists() and path.stem in names():
+        raise InputError(f"there is no file {path}; those that come with the program are named by published = {path.stem!r}")
+    return path
+
+
 @cache
 def load(path: Path) -> Registry:
-    """The registry in a file. Raises InputError naming what cannot be used."""
-    try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"cannot read the published numbers {path}: {getattr(error, 'strerror', None) or error}") from error
-    tables, facts = (_array(values.pop(key, []), key, path) for key in ("table", "facts"))
-    header = build_config(Header, [values], str(path))
+    """The registry in a file. Raises InputError naming the line that cannot be used."""
+    file = toml_file.read(path, "published numbers")
+    header = file.build(Header, {key: value for key, value in file.values.items() if key not in ("table", "facts")}, ())
     titles, rows = {}, {}
-    for table in tables:
-        if not isinstance(table.get("label"), str):
-            raise InputError(f"{path}: every table needs a label")
-        titles[table["label"]] = str(table.get("title", table["label"]))
-        for row in _array(table.get("row", []), "table.row", path):
-            key = (table["label"], row.get("name"))
+    for place, table in file.tables(file.values, "table"):
+        label = table.get("label")
+        if not isinstance(label, str) or label in titles:
+            raise file.error((*place, "label"), "every table needs a label of its own")
+        titles[label] = str(table.get("title", label))
+        for own, row in file.tables(table, "row", place):
+            key = (label, row.get("name"))
             if not isinstance(key[1], str) or key in rows:
-                raise InputError(f"{path}: row {key[1]!r} stands twice in {key[0]}" if key in rows else f"{path}: every row of {key[0]} needs a name")
-            rows[key] = {name: _numbers(cell, f"{path}, {key[0]}, {key[1]}, {name}") for name, cell in row.items() if name not in ("name", "venue")}
-    return Registry(path, header, titles, rows, tuple(build_config(Facts, [fact], f"{path}, facts") for fact in facts))
+                reason = f"row {key[1]!r} stands twice in {label}" if key in rows else f"every row of {label} needs a name"
+                raise file.error((*own, "name"), reason)
+            rows[key] = {name: _numbers(file, cell, (*own, name)) for name, cell in row.items() if name not in ("name", "venue")}
+    return Registry(path, header, titles, rows, tuple(file.build(Facts, fact, place) for place, fact in file.tables(file.values, "facts")))
 
 
-def _array(found: Any, key: str, path: Path) -> list[dict]:
-    if not isinstance(found, list) or not all(isinstance(part, dict) for part in found):
-        raise InputError(f"{path}: {key} must be an array of tables, each under [[{key}]]")
-    return found
-
-
-def _numbers(cell: Any, where: str) -> Numbers:
+def _numbers(file: TomlFile, cell: Any, place: Place) -> Numbers:
     if not isinstance(cell, dict):
-        raise InputError(f"{where}: expected such as {{ accuracy = 91.74, forgetting = [3.28, 0.45] }}")
-    found = build_config(Numbers, [cell], where)
-    if any(isinstance(value, list) and len(value) != 2 for value in (found.accuracy, found.forgetting)):
-        raise InputError(f"{where}: a list is [mean, standard deviation]")
+        raise file.error(place, "expected such as { accuracy = 91.74, forgetting = [3.28, 0.45] }")
+    found = file.build(Numbers, cell, place)
+    for name in METRICS:
+        value = getattr(found, name)
+        if isinstance(value, list) and len(value) != 2:
+            raise file.error((*place, name), "a list is [mean, standard deviation]")
     return found

@@ -55,7 +55,7 @@ def of_layout(path: Path, store: Store, out: Path, accuracy: str | None, forgett
     """
     wanted = layout.read(path)
     conventions = Conventions(accuracy or wanted.accuracy, forgetting or wanted.forgetting)
-    registry = published.load((path.parent / wanted.published).resolve()) if wanted.published else None
+    registry = published.load(Path(wanted.published)) if wanted.published else None
     records, warnings = read_records(store)
     benchmarks = group(records, imported.records(store.root))
     for row in (row for benchmark in benchmarks for row in benchmark.rows):
