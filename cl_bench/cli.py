@@ -42,13 +42,13 @@ def run(
 ) -> None:  # fmt: skip
     """Train methods on a class-incremental stream and print the table. Repeating the command continues what was interrupted."""
     from cl_bench import places
-    from cl_bench.request import parse_duration, parse_methods, parse_seeds, parse_splits
+    from cl_bench.request import count_methods, parse_duration, parse_seeds, parse_splits
     from cl_bench.starter import Starter
 
     if dry_run:
         return plan_(request, devices, jobs, per_gpu, threads, share, results, gpus_per_run)
     limit = None if time_limit is None else parse_duration(time_limit)
-    expected = len(parse_methods(request.methods)) * len(parse_splits(request.splits)) * len(parse_seeds(request.seeds))
+    expected = count_methods(request.methods) * len(parse_splits(request.splits)) * len(parse_seeds(request.seeds))
     with Starter() as starter:
         if scheduler is None:
             starter.prepare(threads or places.share(jobs or expected))

@@ -5,6 +5,7 @@ After each task the projection into the common space may be refined on Gaussians
 linear heads). NSP2 paper, appendix B.
 """
 
+from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -21,6 +22,7 @@ from cl_bench.nn.statistics import AttentionMoments
 from cl_bench.prompt_tuning import Prompted
 from cl_bench.stream import StreamInfo, Task, TaskInfo
 from cl_bench.trainer import Trainer
+from cl_bench.work import Extra
 
 REFINE_BATCH = 256
 
@@ -94,6 +96,14 @@ class ClipTuning(Prompted):
         for name in ("text_features", "means", "factors") if self.config.refine_head else ("text_features",):
             known = getattr(self, name)
             setattr(self, name, torch.cat([known, known.new_zeros(len(task.classes), known.shape[1])]))
+
+    def extra(self) -> Extra:
+        """The prompts, and the refinement on features drawn for every class."""
+        if not self.config.refine_head:
+            return super().extra()
+        (E, D), drawn = self.head.weight.shape, float(len(self.text_features)) * self.config.refine_samples  # features a pass
+        task = self.config.refine_passes * drawn * D * (D / 2 + 3 * E)
+        return replace(super().extra(), task=task, working_bytes=4 * drawn * D)
 
     def begin_task(self, task: Task) -> None:
         """Encode the task's classes, once per run: a resumed run has them in its checkpoint."""

@@ -24,6 +24,7 @@ from cl_bench.nn.pool import cosines, majority, nearest, uniform
 from cl_bench.nn.prefix import Prefixes, without_permute
 from cl_bench.query_tuning import QueryTuning, QueryTuningConfig
 from cl_bench.stream import StreamInfo, Task
+from cl_bench.work import Extra
 
 AS_PUBLISHED = {
     "pool_size": 10, "overflow": "vote", "batchwise_train": True, "batchwise_eval": True, "eval_batch": 24, "eval_keys": "all",
@@ -91,6 +92,12 @@ class DualPrompting(QueryTuning):
     def trained_prompts(self) -> list[nn.Parameter]:
         """G, E and k."""
         return [self.G, self.E, self.k]
+
+    def extra(self) -> Extra:
+        """The prefixes of every block, and their choice among S by a product."""
+        G, E = self.G.shape[2], self.E.shape[3]
+        keys = {block: G if block < len(self.G) else E for block in range(len(self.G) + len(self.E))}
+        return Extra(keys=keys, image=float(self.k.numel() + self.E.numel()))
 
     @property
     def couples_batch(self) -> bool:

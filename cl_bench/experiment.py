@@ -1,11 +1,9 @@
 """What a request spans: methods with their grids, benchmarks, backbones, splits and seeds, as requests of one benchmark each."""
 
-import math
-
 from cl_bench import registry
 from cl_bench.config import unknown
 from cl_bench.errors import InputError
-from cl_bench.request import Request, format_option, grids, listed, parse_seeds, parse_splits
+from cl_bench.request import Request, count_methods, format_option, grids, listed, parse_seeds, parse_splits
 
 MOST_RUNS = 10_000  # more need --yes
 
@@ -47,8 +45,7 @@ def _benchmarks(request: Request) -> list[tuple[str, str]]:
 
 
 def _count(part: Request) -> int:
-    points = sum(math.prod(len(values) for values in grid.values()) for _, grid in grids(part.methods))
-    return points * len(parse_splits(part.splits)) * len(parse_seeds(part.seeds))
+    return count_methods(part.methods) * len(parse_splits(part.splits)) * len(parse_seeds(part.seeds))
 
 
 def spread(methods: str, grid: dict[str, list], places: dict[str, str] | None = None) -> str:

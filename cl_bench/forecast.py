@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cl_bench import environment, first_task, locks
-from cl_bench.cost import Cost, Measured, costs
+from cl_bench.cost import Cost, Measured, Shapes, costs
 from cl_bench.orchestrator import first_tasks
 from cl_bench.places import Place
 from cl_bench.record import RunRecord, RunSpec
@@ -17,11 +17,12 @@ FIRST_NUMBER = HEAD.index("forward-eq.")
 
 def forecast(specs: Sequence[RunSpec], store: Store, where: Sequence[Place], share: bool = True) -> list[str]:
     """A row for every run, what is left of it, and the totals. A first task that several runs share counts for the first of them."""
-    known = costs(specs)
+    shapes = Shapes()
+    known = costs(specs, shapes)
     records = [record for record in store.records() if isinstance(record, RunRecord)]
     devices = where[0].device.split(",")
     machine = environment.machine(devices[0], where[0].threads, environment.compiles(None, devices[0]))
-    measured = Measured(records, environment.computer({**machine, "devices": len(devices)}))
+    measured = Measured(records, environment.computer({**machine, "devices": len(devices)}), shapes)
     shared = first_tasks(specs, store, machine) if share and len(devices) == 1 else {}
     rows, left, saved, seconds, unknown, states = [], Left(), Left(), 0.0, 0, []
     seen: set = {key for key in shared.values() if first_task.is_stored(store, key)}
@@ -33,12 +34,12 @@ def forecast(specs: Sequence[RunSpec], store: Store, where: Sequence[Place], sha
         spared = Left()
         if key and not done:
             spared += Left(cost.shared_forwards, cost.shared_images) if key in seen else Left()
-            spared += Left(cost.statistics_images, cost.statistics_images) if (key, cost.statistics_name) in seen else Left()
+            spared += Left(cost.statistics_forwards, cost.statistics_images) if (key, cost.statistics_name) in seen else Left()
             seen |= {key, (key, cost.statistics_name)} if cost.statistics_name and cost.statistics_images else {key}
         rest, saved = rest - spared, saved + spared
         takes = measured.seconds(spec, cost, done, spared.images) if rest.forwards else 0.0
         left, seconds, unknown = left + rest, seconds + (takes or 0.0), unknown + (takes is None)
-        memory = measured.memory_bytes(spec)
+        memory = measured.memory_bytes(spec, cost)
         numbers = (short(rest.forwards), short(rest.images), short(cost.parameters), size(cost.stored_bytes), "–" if memory is None else size(memory))
         benchmark = f"{spec.dataset}/{spec.num_tasks}"
         rows.append((state, spec.run_id(), spec.label, benchmark, spec.seed_name(), *numbers, "–" if takes is None else duration(takes)))

@@ -12,6 +12,7 @@ from cl_bench.config import Strict
 from cl_bench.nn.precision import network_in
 from cl_bench.stream import StreamInfo, Task, TaskInfo
 from cl_bench.trainer import Trainer
+from cl_bench.work import Extra
 
 
 class Method(nn.Module, ABC):
@@ -77,6 +78,10 @@ class Method(nn.Module, ABC):
     def images_seen(self, images: int, last: bool) -> int:
         """Images that pass through the network while a task of so many images is learned, as a trainer counts them: each once."""
         return images
+
+    def extra(self) -> Extra:
+        """What the method adds to the network's work, for planning."""
+        return Extra()
 
     @property
     def keeps(self) -> str:
@@ -181,8 +186,9 @@ class GradientMethod(Method):
     def steps(self, images: int) -> int:
         """Image passes of training on a task of so many images."""
         together = self.repeats()
-        shuffles = [min(together, self.config.passes - first) * images for first in range(0, self.config.passes, together)]
-        return sum(count - count % self.config.batch if self.drop_last() else count for count in shuffles)
+        whole, rest = divmod(self.config.passes, together)  # shuffles, and passes of the last one
+        left_out = self.config.batch if self.drop_last() else 1
+        return whole * (together * images // left_out * left_out) + rest * images // left_out * left_out
 
     def statistics_images(self, images: int, last: bool) -> int:
         """Image passes after training on a task of so many images, for statistics; `last` is whether no task follows."""

@@ -15,6 +15,7 @@ conditions with LayerNorm's scale and the prompts' deviation, which paper and co
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -29,6 +30,7 @@ from cl_bench.nn.projection import Nullity, ProjectedAdam, null_projector, rando
 from cl_bench.nn.statistics import AttentionMoments
 from cl_bench.stream import StreamInfo, Task
 from cl_bench.trainer import Trainer
+from cl_bench.work import EIGEN, Extra
 
 AS_PUBLISHED = {"cov_norm": "batches"}
 
@@ -75,6 +77,19 @@ class NullSpaceUpdates:
         """As the other methods of the same body, unless batches weigh the same."""
         name = super().statistics_name
         return f"{name}-batches" if name and self.config.cov_norm == "batches" else name
+
+    def extra(self) -> Extra:
+        """Both projections of every update, the second moments of the prompts' attention, and the null spaces of these."""
+        layers, M, D = map(float, self.P.shape)
+        vit, found, b1, b2 = self.backbone.vit, super().extra(), self.config.b1, self.config.b2
+        rows = vit.blocks[0].attn.num_heads * (vit.patch_embed.num_patches + vit.num_prefix_tokens)
+        return replace(
+            found,
+            step=found.step + layers * (b1 * M * D * D + b2 * M * M * D),
+            statistics=found.statistics + layers * rows * (b1 or b2) * M * M,
+            task=found.task + b2 * EIGEN * layers * M**3 / self.b2_blocks**2,
+            working_bytes=found.working_bytes + 8 * layers * M * M,
+        )
 
     def statistics_images(self, images: int, last: bool) -> int:
         """One pass over the task, shared with what else the method wants to see."""

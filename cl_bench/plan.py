@@ -4,7 +4,7 @@ import itertools
 from dataclasses import dataclass
 
 from cl_bench import backbone as backbones
-from cl_bench import registry
+from cl_bench import outline, registry
 from cl_bench.command import single_run
 from cl_bench.config import BackboneSpec, Strict, Transform, build_config, canonical_json, unknown
 from cl_bench.errors import InputError
@@ -91,7 +91,7 @@ def _specs(request: Request, precision: Precision) -> list[RunSpec]:
             transform = build_config(Transform, [*usual, _transform_of(behaviour), shared, _transform_of(chosen)], "the run")
             backbone = _backbone(request, source, published.get("backbone"), transform, named)
             key = canonical_json(backbone.model_dump())
-            trunk = trunks[key] if key in trunks else trunks.setdefault(key, backbones.load(backbone))
+            trunk = trunks[key] if key in trunks else trunks.setdefault(key, outline.of(backbones.load(backbone)))
             preset = {**_known(source.preset(plugin.name), kind), **_known(published, kind)}
             options = {key: value for key, value in chosen.items() if key not in Transform.model_fields}
             baseline = [preset, _known(behaviour, kind)]
@@ -101,7 +101,8 @@ def _specs(request: Request, precision: Precision) -> list[RunSpec]:
             carried = _meaning_something(request.set, kind)
             init_seed = seed if request.init_seed is None else request.init_seed
             # a method refuses backbones and options that do not fit here
-            built = kind(config, trunk, StreamInfo(init_seed, splits, source.TEMPLATES, tuple(len(task) for task in tasks)))
+            info = StreamInfo(init_seed, splits, source.TEMPLATES, tuple(len(task) for task in tasks))
+            built = outline.build(kind, config, trunk, info, plugin.name)
             spec = RunSpec(
                 core_version=CORE_VERSIONS[precision],
                 method=plugin.name,

@@ -28,6 +28,7 @@ from cl_bench.nn.statistics import AttentionMoments, TokenMoments
 from cl_bench.query_tuning import QueryTuning, QueryTuningConfig
 from cl_bench.stream import StreamInfo, Task
 from cl_bench.trainer import Trainer
+from cl_bench.work import Extra
 
 AS_PUBLISHED = {
     "batchwise_train": True, "batchwise_eval": True, "eval_batch": 16, "eval_classes": "all", "head_init": "normal", "normalisation": "unit01",
@@ -81,6 +82,14 @@ class PoolTuning(QueryTuning):
     def trained_prompts(self) -> list[nn.Parameter]:
         """P and K."""
         return [self.P, self.K]
+
+    def extra(self) -> Extra:
+        """k * L_p keys a block, picked out of the pool's, or as many tokens; the whole pool is projected once a step."""
+        (layers, rows, D), S, k = self.P.shape, self.config.pool_size, self.config.top_k
+        chosen = dict.fromkeys(range(layers), k * self.config.prompt_length)
+        if self.config.carry == "accumulate":
+            return Extra(tokens=chosen, image=float(S) * D + float(layers) * k * rows * D)
+        return Extra(keys=chosen, image=float(S) * D + 2.0 * layers * k * rows * D, step=2.0 * layers * rows * D * D)
 
     @property
     def couples_batch(self) -> bool:

@@ -22,6 +22,7 @@ from cl_bench.nn.prompts import DeepPrompts
 from cl_bench.nn.statistics import AttentionMoments
 from cl_bench.stream import StreamInfo, Task, TaskInfo
 from cl_bench.trainer import Trainer
+from cl_bench.work import Extra
 
 
 class PromptTuningConfig(Strict):
@@ -57,6 +58,11 @@ class Prompted(GradientMethod):
     def P(self) -> torch.nn.Parameter:
         """The prompts of all prompted blocks, (L, M, D)."""
         return self.prompts.P
+
+    def extra(self) -> Extra:
+        """M keys for every block with prompts, projected once a step."""
+        layers, M, D = self.P.shape
+        return Extra(keys=dict.fromkeys(range(layers), M), step=2.0 * layers * M * D * D)
 
     @abstractmethod
     def trained_parameters(self) -> list:

@@ -1,6 +1,7 @@
 """What a user asks for: the options of `cl-bench run`, read from the command line and a YAML file."""
 
 import itertools
+import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from cl_bench.errors import InputError
 
 FIRST_SEED = 2024  # the published code runs seeds 2024, 2025, 2026
 AS_PUBLISHED = "as_published"  # in brackets: the published code's choices, all at once
+LARGEST_IMAGE = 4096  # pixels a side; attention over 65,536 patches of 16 x 16
 SYNONYMS = {"input_norm": "normalisation"}
 
 
@@ -30,7 +32,7 @@ class Request(Strict):
     data_seed: int | None = Field(None, ge=0)
     backbone: str | None = None
     weights: str | None = None
-    image_size: int | None = Field(None, ge=1)
+    image_size: int | None = Field(None, ge=1, le=LARGEST_IMAGE)
     limit: int | None = Field(None, ge=1)
     validation: float | None = Field(None, gt=0, lt=1)
     preset: str | None = None
@@ -113,6 +115,11 @@ def parse_settings(items: Sequence[str]) -> dict:
 def parse_methods(text: str) -> list[tuple[str, dict]]:
     """ "nsp2[b1=on,eta=0.9|1],pgp" -> one (name, options) per method and grid point, in order."""
     return [(name, dict(zip(grid, point, strict=True))) for name, grid in grids(text) for point in itertools.product(*grid.values())]
+
+
+def count_methods(text: str) -> int:
+    """How many `parse_methods` would return, without making them."""
+    return sum(math.prod(len(values) for values in grid.values()) for _, grid in grids(text))
 
 
 def grids(text: str) -> list[tuple[str, dict[str, list]]]:

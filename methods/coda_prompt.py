@@ -24,6 +24,7 @@ from cl_bench.nn.heads import HeadInit
 from cl_bench.nn.prefix import Prefixes
 from cl_bench.query_tuning import QueryTuning, QueryTuningConfig
 from cl_bench.stream import StreamInfo, Task, TaskInfo
+from cl_bench.work import Extra
 
 ALIASES = ("coda",)
 SUMMARY = "prompts as weighted sums of components (CVPR 2023)"
@@ -83,6 +84,11 @@ class CodaPrompt(QueryTuning):
         """Normal rows (layers, m / T, D or L D) from which a task's components are made."""
         return torch.randn(shape, generator=seeds.generator(self.stream.init_seed, "components", name, task.index))
 
+    def extra(self) -> Extra:
+        """L / 2 keys a block, weighted sums over the components of all tasks."""
+        layers, n, L, D = self.config.layers, self.slice * self.stream.num_tasks, self.config.prompt_length, self.backbone.width
+        return Extra(keys=dict.fromkeys(range(layers), L // 2), image=float(layers) * n * D * (2 + L))
+
     def trained_prompts(self) -> list[nn.Parameter]:
         """The newest slices of A, K and P."""
         return [self.A[-1], self.K[-1], self.P[-1]]
@@ -140,6 +146,8 @@ def orthonormal_beside(drawn: Tensor, earlier: Tensor, rule: str) -> Tensor:
 
     `classical`, as published: each row loses its projection on every row before it once, which leaves it orthogonal only to orthonormal ones.
     """
+    if drawn.is_meta:  # planning asks for shapes alone
+        return drawn
     if rule == "qr":
         basis = torch.linalg.qr(torch.cat([earlier, drawn], dim=1).double().mT)[0]  # (layers, D, m + n)
         return basis[..., earlier.shape[1] :].mT.to(drawn.dtype).contiguous()

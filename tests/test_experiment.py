@@ -67,3 +67,13 @@ def test_more_than_ten_thousand_runs_are_a_choice():
 
 def test_a_grid_spreads_over_the_methods_that_have_the_option():
     assert spread("seq,nsp2[b1=on]", {"eta": [0.5, 1], "passes": [2]}) == "vpt-seq[passes=2],vpt-nsp2[b1=on,eta=0.5|1,passes=2]"
+
+
+def test_a_grid_of_more_points_than_could_ever_be_listed_is_refused_at_once(tmp_path, monkeypatch, capsys):
+    from cl_bench.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    options = ",".join(f"o{number}={'|'.join(map(str, range(10)))}" for number in range(12))
+    with pytest.raises(SystemExit) as exit_:
+        main(["run", "--methods", f"seq[{options}]"])
+    assert exit_.value.code == 2 and "this makes 1,000,000,000,000 runs" in capsys.readouterr().err

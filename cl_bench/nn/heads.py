@@ -1,5 +1,6 @@
 """One linear classifier per task, read together when predicting."""
 
+import copy
 from typing import Literal
 
 import torch
@@ -37,7 +38,7 @@ class TaskHeads(nn.Module):
         first = not self.heads
         head = new_head(self.width, classes, ("normal" if first else "uniform") if init == "warm" else init, generator)
         if init == "warm" and len(self.heads) == 1 and self.heads[0].out_features == classes:
-            head.load_state_dict(self.heads[0].state_dict())
+            head = copy.deepcopy(self.heads[0])
         self.heads.requires_grad_(False)
         self.heads.append(head.to(device))
 

@@ -17,7 +17,7 @@ class Subspaces(nn.Module):
         self._random = None
         if generator is not None:
             self._random = torch.linalg.qr(torch.randn(shape, dtype=torch.float64, generator=generator))[0].to(device)
-        self.refresh()
+        self.active, self.active_ranks = self.M[..., :0].float(), torch.zeros(*shape[:-2], 1, 1, dtype=torch.long, device=device)
 
     def ranks(self) -> list[int]:
         """r of every basis."""
