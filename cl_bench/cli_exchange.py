@@ -80,9 +80,14 @@ def import_(
     results: opt.Results = Path("results"),
 ) -> None:
     """Put an accuracy matrix from elsewhere beside the runs of a results folder; tables mark it as imported."""
-    from cl_bench import imported
+    from cl_bench import imported, matrix_file
 
     sizes = None if test_sizes is None else imported.parse_sizes(test_sizes)
     spec = imported.described(display=name, benchmark=imported.checked_benchmark(benchmark), seed=seed, source=source, backbone=backbone)
-    record = imported.read_matrix(matrix, spec, sizes, percent)
+    found = matrix_file.read(matrix, spec.num_tasks)
+    record = imported.from_file(found, spec, sizes, percent)
+    for remark in found.remarks:
+        typer.echo(f"{matrix}: {remark}", err=True)
+    for doubt in imported.doubts(record):
+        typer.echo(f"warning: {matrix}: {doubt}", err=True)
     typer.echo(f"written: {imported.save(record, results)} ({len(record.tasks)} tasks)")

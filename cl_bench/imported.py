@@ -1,6 +1,5 @@
 """Accuracy matrices from elsewhere: read from CSV files, kept in a results folder beside the runs, marked wherever they are shown."""
 
-import csv
 import re
 from hashlib import sha256
 from pathlib import Path
@@ -8,9 +7,10 @@ from typing import Annotated
 
 from pydantic import StringConstraints, ValidationError
 
-from cl_bench import registry
+from cl_bench import matrix_file, registry
 from cl_bench.config import Strict, build_config, canonical_json
 from cl_bench.errors import InputError
+from cl_bench.matrix_file import MatrixFile
 from cl_bench.metrics import accuracy_matrix
 from cl_bench.store import write_atomically
 
@@ -37,6 +37,11 @@ class ImportedSpec(Strict):
     def label(self) -> str:
         """The name it was given."""
         return self.display
+
+    @property
+    def num_tasks(self) -> int:
+        """Of its benchmark."""
+        return int(self.benchmark.rpartition("/")[2])
 
     def seed_name(self) -> str:
         """The seed it was given."""
@@ -82,58 +87,41 @@ def described(**values) -> ImportedSpec:
 
 
 def read_matrix(path: Path, spec: ImportedSpec, test_sizes: tuple[int, ...] | None, percent: bool) -> ImportedRecord:
-    """A lower triangle of accuracies, one line after each task; cells above the diagonal may be empty, missing or 0.
+    """A lower triangle of accuracies, one line after each task. Raises InputError with the line and task of the first that cannot be used."""
+    return from_file(matrix_file.read(path, spec.num_tasks), spec, test_sizes, percent)
 
-    Raises InputError with the line and column of the first cell that cannot be used.
-    """
-    rows, tasks = _numbers(path), int(spec.benchmark.rpartition("/")[2])
-    if len(rows) != tasks:
-        raise InputError(f"{path} has {len(rows)} lines of accuracies, {spec.benchmark} has {tasks} tasks")
+
+def from_file(found: MatrixFile, spec: ImportedSpec, test_sizes: tuple[int, ...] | None, percent: bool) -> ImportedRecord:
+    """The record of a matrix that was read. Raises InputError where it does not fit what is said of it."""
+    rows, path, signs = found.rows, found.path, found.percent
     if test_sizes is not None and len(test_sizes) != len(rows):
         raise InputError(f"{path} has {len(rows)} tasks, --test-sizes has {len(test_sizes)}")
-    sizes, scale = test_sizes or (PARTS,) * len(rows), 100.0 if percent else 1.0
-    largest = max(value for row in rows for value, _ in row)
-    if not percent and largest > 1:
+    sizes, scale = test_sizes or (PARTS,) * len(rows), 100.0 if percent or signs else 1.0
+    largest = max(value.number for row in rows for value in row)
+    if not (percent or signs) and largest > 1:
         raise InputError(f"{path} holds values above 1; give --percent if they are percentages")
-    if percent and largest <= 1:
-        raise InputError(f"{path} holds no value above 1; leave out --percent if they are fractions")
+    if percent and not signs and largest <= 1:
+        raise InputError(
+            f"{path} holds no value above 1; leave out --percent if they are fractions, or write percent signs if no accuracy is above 1 percent"
+        )
     correct = []
-    for line, row in enumerate(rows, 1):
-        for column, (value, decimals) in enumerate(row, 1):
-            count, unit = value / scale * sizes[column - 1], 0.5 * 10.0**-decimals / scale * sizes[column - 1]
-            if not 0 <= value <= scale:
-                raise InputError(f"{path}, line {line}, task {column}: {value:g} is not between 0 and {scale:g}")
+    for place, row in enumerate(rows):
+        for column, (value, size) in enumerate(zip(row, sizes, strict=False), 1):
+            count, unit = value.number / scale * size, value.rounding / scale * size
+            if not 0 <= value.number <= scale:
+                raise found.error(place, f", task {column}: {value.number:g} is not between 0 and {scale:g}")
             if test_sizes is not None and abs(count - round(count)) > unit + 1e-6:
-                raise InputError(f"{path}, line {line}, task {column}: {value:g} of {sizes[column - 1]} images is not a whole number of images")
-        correct.append(tuple(round(value / scale * size) for (value, _), size in zip(row, sizes, strict=False)))
+                raise found.error(place, f", task {column}: {value.number:g} of {size} images is not a whole number of images")
+        correct.append(tuple(round(value.number / scale * size) for value, size in zip(row, sizes, strict=False)))
     accuracy_matrix(correct, sizes)
     return ImportedRecord(spec=spec, correct=tuple(correct), test_sizes=tuple(sizes), counted=test_sizes is not None)
 
 
-def _numbers(path: Path) -> list[list[tuple[float, int]]]:
-    """The triangle in the file, each value with its number of decimals; a first line without numbers is a heading."""
-    try:
-        text = path.read_text(encoding="utf-8")
-        lines = [[cell.strip() for cell in line] for line in csv.reader(text.splitlines()) if any(cell.strip() for cell in line)]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
-    if lines and not any(re.match(r"[-+.\d]", cell) for cell in lines[0]):
-        lines = lines[1:]
-    if not lines:
-        raise InputError(f"{path} holds no numbers; expected one line of accuracies after each task")
-    rows = []
-    for number, line in enumerate(lines, 1):
-        needed, above = line[:number], line[number:]
-        if len(needed) < number or not all(needed):
-            raise InputError(f"{path}, line {number}: expected {number} accuracies (tasks 1 to {number}), got {sum(map(bool, needed))}")
-        try:
-            rows.append([(float(cell), len(cell.partition(".")[2])) for cell in needed])
-            over = [float(cell) for cell in above if cell]
-        except ValueError as error:
-            raise InputError(f"{path}, line {number}: {error}") from None
-        if any(value != 0 for value in over):
-            raise InputError(f"{path}, line {number}: there are accuracies on tasks not yet learned; is the matrix transposed?")
-    return rows
+def doubts(record: ImportedRecord) -> list[str]:
+    """What deserves a look in a matrix that can be used: a task that was hardly learned may be a fraction among percentages."""
+    learned = [record.correct[task][task] / record.test_sizes[task] for task in range(len(record.correct))]
+    low = [f"task {task} ({share:.2%})" for task, share in enumerate(learned, 1) if share <= 0.01]
+    return [f"at most 1 % right after learning: {', '.join(low)}; are there fractions among percentages?"] if low else []
 
 
 def save(record: ImportedRecord, root: Path) -> Path:

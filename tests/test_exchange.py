@@ -198,11 +198,11 @@ def test_with_test_sizes_the_counts_are_those_of_images(tmp_path):
 @pytest.mark.parametrize(
     ("text", "changes", "said"),
     [
-        ("80\n60,70\n", {}, "2 lines of accuracies, glyphs/3 has 3 tasks"),
+        ("80\n60,70\n", {}, "has 2 lines of accuracies, expected 3"),
         ("80,60,50\n0,70,60\n0,0,70\n", {}, "line 1: there are accuracies on tasks not yet learned; is the matrix transposed"),
         ("80\n60\n50,60,70\n", {}, r"line 2: expected 2 accuracies \(tasks 1 to 2\), got 1"),
         ("80\n60,170\n50,60,70\n", {}, "line 2, task 2: 170 is not between 0 and 100"),
-        ("80\n60,x\n50,60,70\n", {}, "line 2: could not convert"),
+        ("80\n60,x\n50,60,70\n", {}, "line 2, task 2: 'x' is not a number"),
         ("", {}, "holds no numbers"),
         ("80\n60,70\n50,60,70\n", {"percent": False}, "give --percent"),
         ("0.8\n0.6,0.7\n0.5,0.6,0.7\n", {}, "leave out --percent"),
