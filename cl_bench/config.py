@@ -50,10 +50,16 @@ def canonical_json(value) -> str:
 def unknown(kind: str, name: str, known: Iterable[str], place: str | None = None) -> InputError:
     """The error for a name that is none of `known`, with the nearest one or, where none is near, all of them; `place` is where it stands."""
     known = sorted(known)
+    near = nearest(name, known)
+    hint = f"did you mean {near!r}?" if near else f"known: {', '.join(known)}"
+    return InputError(f"{place}: " * bool(place) + f"unknown {kind} {name!r}; {hint}")
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The one of these that is spelled most alike, None where none is near."""
     spelled = {word.lower(): word for word in known}
     near = difflib.get_close_matches(name.lower(), spelled, n=1, cutoff=0.5)
-    hint = f"did you mean {spelled[near[0]]!r}?" if near else f"known: {', '.join(known)}"
-    return InputError(f"{place}: " * bool(place) + f"unknown {kind} {name!r}; {hint}")
+    return spelled[near[0]] if near else None
 
 
 def parse_scalar(text: str):

@@ -272,6 +272,28 @@ def test_two_versions_of_a_method_are_compared_in_one_folder(tmp_path):
         versus("nsp2@one", "pgp", tmp_path, Conventions())
 
 
+PASSES = {"passes": 1}
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ("seq", r"there is seq\[passes=1\] \("),
+        ("vpt-seq[passes=2]", r"there is vpt-seq\[passes=1\] \("),
+        ("nsp2", r"there are nsp2\[eta=1.0\], nsp2\[eta=1.0,passes=1\] and nsp2\[b1=off,eta=1.0,passes=1\] \("),
+        ("nsp2[eta=1,passes=1]@3", r"there are nsp2\[eta=1,passes=1\]@1, "),
+        ("pgp", r"nor is it a folder \("),
+    ],
+)
+def test_a_method_that_was_not_run_so_is_answered_with_the_nearest_that_was(tmp_path, asked, said):
+    nsp2 = {"vpt-nsp2[eta=1.0]": {"eta": 1.0}, "vpt-nsp2[eta=1.0,passes=1]": {"eta": 1.0, **PASSES}}
+    nsp2["vpt-nsp2[b1=off,eta=1.0,passes=1]"] = {"eta": 1.0, "b1": False, **PASSES}
+    results(tmp_path, [record("vpt-seq[passes=1]", SEQ, options=PASSES), *(record(label, SEQ, options=own) for label, own in nsp2.items())])
+    for words in ((asked, "seq[passes=1]"), ("seq[passes=1]", asked)):
+        with pytest.raises(InputError, match=f"there is no run of .*{said}"):
+            versus(*words, tmp_path, Conventions())
+
+
 def test_runs_without_a_partner_are_named_and_do_not_pass_silently(tmp_path):
     results(tmp_path / "a", [record("vpt-seq", SEQ, 1), record("vpt-nsp2", BETTER, 1)])
     results(tmp_path / "b", [record("vpt-seq", SEQ, 1), record("vpt-nsp2", SEQ, 2), record("vpt-pgp", SEQ, 1)])

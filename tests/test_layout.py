@@ -10,9 +10,10 @@ import pytest
 import recompute
 from made import TASKS, has_latex, orders, record, results, triangle
 
-from cl_bench import presets
+from cl_bench import imported, presets
 from cl_bench.config import BackboneSpec, Transform
 from cl_bench.errors import InputError
+from cl_bench.imported import ImportedRecord, ImportedSpec
 from cl_bench.report import layout, write
 
 PAPER = Path(__file__).resolve().parents[1] / "reports" / "nsp2-paper.toml"
@@ -161,7 +162,29 @@ def test_a_row_is_the_runs_with_exactly_its_options(tmp_path):
     records = [record("vpt-nsp2", SEQ), record("vpt-nsp2[eta=1.0]", BETTER, options={"eta": 1.0}), record("vpt-seq", SEQ)]
     text, warnings = small(tmp_path, records, '["seq", "nsp2", "nsp2[eta=1]", "nsp2[eta=0.5]"]')
     assert line_of(text, "VPT-NSP²")[0] == "<u>60.00</u>" and line_of(text, "VPT-NSP² [eta=1.0]")[0] == "**70.00**"
-    assert line_of(text, "nsp2[eta=0.5]") == ["–", "–"] and warnings == ["t: no run of nsp2[eta=0.5] on glyphs/3"]
+    assert line_of(text, "nsp2[eta=0.5]") == ["–", "–"] and warnings == ["t: no run of nsp2[eta=0.5] on glyphs/3; there are nsp2 and nsp2[eta=1.0]"]
+
+
+THEIRS = ImportedSpec(display="Theirs", benchmark="glyphs/3", seed="1", source="their Table 2")
+
+
+def test_a_row_that_nothing_answers_to_offers_the_nearest_that_does(tmp_path):
+    trial = record("vpt-seq", SEQ, 5, limit=500)
+    records = [record("vpt-seq[passes=1]", SEQ, options={"passes": 1}), record("vpt-pgp", SEQ, precision="bf16", core_version=4), trial]
+    rows = '["seq[passes=1]", "seq", { select = "pgp", where = { precision = "fp32" } }, "nsp2", { imported = "Thiers" }]'
+    imported.save(ImportedRecord(spec=THEIRS, correct=tuple(map(tuple, SEQ)), test_sizes=(100,) * 3, counted=True), tmp_path / "results")
+    _, warnings = small(tmp_path, records, rows)
+    assert warnings == [
+        "t: no run of seq on glyphs/3; there is seq[passes=1]",
+        "t: no run of pgp on glyphs/3; there is pgp with precision = bf16",
+        "t: no run of nsp2 on glyphs/3",
+        "t: no run of Thiers on glyphs/3; there is 'Theirs'",
+    ]
+    with pytest.raises(InputError, match=r"is selected by any table of .*: t: no run of seq on glyphs/3; there is seq\[passes=1\] \(`cl-bench ls"):
+        small(tmp_path, records, '["seq"]')
+    with pytest.raises(InputError, match="no run of seq on glyphs/3; its runs are of columns with limit = 500"):
+        shutil.rmtree(tmp_path / "results")
+        small(tmp_path, [trial], '["seq"]')
 
 
 def test_missing_partial_and_unfinished_cells_are_shown_as_such(tmp_path):
@@ -219,7 +242,7 @@ def test_a_selector_names_values_whether_or_not_they_are_the_presets(tmp_path):
         text, warnings = small(tmp_path, records, f'["{select}"]')
         assert f"| {accuracy} |" in text and not warnings, select
     text, warnings = small(tmp_path, records, '["seq", "nsp2[batch=9]"]')
-    assert warnings == ["t: no run of nsp2[batch=9] on glyphs/3"]
+    assert warnings == ["t: no run of nsp2[batch=9] on glyphs/3; there are nsp2 and nsp2[eta=0.5]"]
     other = record("vpt-seq[normalisation=unit01]", BETTER, transform=Transform(normalisation="unit01"))
     text, warnings = small(tmp_path, [records[0], other], '["seq[input_norm=unit01]"]')  # its name on the command line
     assert "| 70.00 |" in text and not warnings

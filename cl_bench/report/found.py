@@ -7,6 +7,7 @@ from cl_bench.config import unknown
 from cl_bench.errors import InputError
 from cl_bench.record import RunSpec
 from cl_bench.report.layout import ColumnLayout, FigureLayout, RowLayout, TableLayout, selector
+from cl_bench.report.nearest import of_cell
 from cl_bench.report.published import Registry
 from cl_bench.report.select import Benchmark, Conventions, Row, configured, same, settings_of, unlike
 from cl_bench.report.significance import Answers
@@ -59,10 +60,12 @@ class Found:
         for place, column in enumerate(part.columns):
             _together(column, [(wanted, line[place]) for wanted, line in zip(part.rows, rows, strict=True) if line[place]])
         for wanted, line in zip(part.rows, rows, strict=True):
-            name = wanted.select or wanted.imported
-            absent = [column.benchmark for column, found in zip(part.columns, line, strict=True) if found is None]
-            if name and absent:
-                self.warnings.append(f"{part.name}: no run of {name} on {', '.join(absent)}")
+            name, absent = wanted.select or wanted.imported, {}
+            for column in (column for column, found in zip(part.columns, line, strict=True) if found is None):
+                instead = of_cell(wanted, column, self.places(column, wanted), self.benchmarks) if name else ""
+                absent.setdefault(instead, []).append(column.benchmark)
+            for instead, columns in absent.items() if name else ():
+                self.warnings.append(f"{part.name}: no run of {name} on {', '.join(columns)}{'; ' * bool(instead)}{instead}")
         return rows
 
 

@@ -8,6 +8,7 @@ from cl_bench.errors import InputError
 from cl_bench.record import RunRecord
 from cl_bench.report import significance
 from cl_bench.report.layout import selector
+from cl_bench.report.nearest import selectors, sentence
 from cl_bench.report.select import Conventions, Row, configured, group
 from cl_bench.report.significance import Answers, Comparison
 from cl_bench.report.table import Difference
@@ -119,7 +120,8 @@ def _of_method(text: str, records: Sequence[RunRecord], conventions: Conventions
         if configured(record.spec, method, options) and version in ("", str(record.spec.method_version))
     ]  # fmt: skip
     if not fitting:
-        raise InputError(f"there is no run of {text} here, nor is it a folder; `cl-bench ls runs` lists what there is")
+        instead = sentence(selectors(name, [record.spec for record in records], version=version))
+        raise InputError(f"there is no run of {text} here, nor is it a folder{'; ' * bool(instead)}{instead} (`cl-bench ls runs` lists all)")
     rows: dict[str, Row] = {}
     for benchmark in group(fitting):
         if len(benchmark.rows) > 1 or benchmark.name in rows:

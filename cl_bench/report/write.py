@@ -64,7 +64,8 @@ def of_layout(path: Path, store: Store, out: Path, accuracy: str | None, forgett
     grids = [found.grid(table) for table in wanted.tables]
     panels = [pictures.panels(figure, found) for figure in wanted.figures]
     if wanted.tables and not any(row for grid in grids for line in grid for row in line):
-        raise InputError(f"no run in {store.root} is selected by any table of {path}; `cl-bench ls runs --results {store.root}` lists what there is")
+        first = f": {found.warnings[0]}" if found.warnings else ""
+        raise InputError(f"no run in {store.root} is selected by any table of {path}{first} (`cl-bench ls runs --results {store.root}` lists all)")
     with _writing(out):
         out.mkdir(parents=True, exist_ok=True)
         drawn = [pictures.of_layout(figure, shown, found, out) for figure, shown in zip(wanted.figures, panels, strict=True)]
