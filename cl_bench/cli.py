@@ -11,7 +11,7 @@ import typer
 
 from cl_bench import options as opt
 from cl_bench import output
-from cl_bench.cli_app import app, exit_with, planned, show
+from cl_bench.cli_app import app, exit_with, planned, remark, show
 from cl_bench.errors import Busy, CannotWrite, InputError, OutOfMemory, RunFailed, Stopped
 
 STOPPED = 130  # what shells report for a command stopped with Ctrl-C; some versions of typer return it, others raise
@@ -58,8 +58,7 @@ def run(
         from cl_bench.store import Store
 
         plan = planned(request, devices, results)
-        for warning in plan.warnings:
-            typer.echo(f"warning: {warning}", err=True)
+        remark(plan)
         manner = orchestrator.Manner(devices, jobs, per_gpu, gpus_per_run, threads, limit, compiled, retry, share, scheduler)
         outcomes = orchestrator.execute(plan.specs, Store(results), manner, Console(stderr=True), starter)
     if not any(outcome.trained for outcome in outcomes):
@@ -98,8 +97,7 @@ def plan_(request, devices: str, jobs: int | None, per_gpu: int, threads: int | 
     plan = planned(request, devices, results)
     where = places.places(places.devices(devices), len(plan.specs), jobs, per_gpu, threads, gpus_per_run)
     typer.echo("\n".join(forecast(plan.specs, Store(results), where, share)))
-    for warning in plan.warnings:
-        typer.echo(f"warning: {warning}", err=True)
+    remark(plan)
 
 
 @app.command()
@@ -125,6 +123,7 @@ def tune(
     tried, conventions = search.read_grid(grid), Conventions(accuracy)
     request = search.with_grid(request, tried)
     plan = planned(request, devices, results)
+    remark(plan)
     outcomes = orchestrator.execute(plan.specs, Store(results), orchestrator.Manner(devices, jobs, per_gpu), Console(stderr=True))
     _name_failures(outcomes)
     found = search.points(plan.specs, [outcome.record for outcome in outcomes], tried)

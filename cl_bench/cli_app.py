@@ -36,6 +36,12 @@ def planned(request, devices: str, results: Path):
     return plan
 
 
+def remark(plan) -> None:
+    """Say on standard error what the data of a plan is, and what deserves a look."""
+    for line in [*plan.remarks, *(f"warning: {warning}" for warning in plan.warnings)]:
+        typer.echo(line, err=True)
+
+
 def show(report) -> None:
     """Print a report's tables (as Markdown where nobody is looking), what is missing, and where everything was written."""
     if sys.stdout.isatty():

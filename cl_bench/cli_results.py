@@ -96,7 +96,7 @@ def report(
 
 @app.command()
 def prepare(
-    dataset: Annotated[str, typer.Argument(help="such as cifar100; see `cl-bench ls datasets`")],
+    dataset: Annotated[str, typer.Argument(help="such as cifar100 or folder:PATH; see `cl-bench ls datasets`")],
     root: Annotated[
         Path | None, Optional(help="folder for its files, or where they are already (default: $CL_BENCH_DATA or the user's data folder)")
     ] = None,
@@ -104,7 +104,10 @@ def prepare(
     """Download, verify and unpack a data set; what is there already is verified and used. Nothing of yours is moved or deleted."""
     from cl_bench import registry
 
-    plugin = registry.find("datasets", dataset)
+    name, _, place = dataset.partition(":")
+    if place and root is not None:
+        raise InputError(f"prepare {dataset} names a folder already; leave out --root")
+    plugin, root = registry.find("datasets", name), Path(place) if place else root
     make = getattr(plugin.load(), "PREPARE", None)
     if make is None:
         typer.echo(f"{plugin.name} needs no preparation")

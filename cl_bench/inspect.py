@@ -12,7 +12,6 @@ from cl_bench.config import Transform, canonical_json
 from cl_bench.errors import InputError
 from cl_bench.presets import Setting, load, published_behavior, settings_for
 from cl_bench.record import RunSpec
-from cl_bench.source import ImageSet
 from cl_bench.store import DamagedRecord, Store
 
 
@@ -94,7 +93,7 @@ def setting_lines(benchmark: str, method: str, preset: str | None) -> list[str]:
 
 def plan_lines(plan, store: Store, places: list[str]) -> list[str]:
     """The runs of a plan with their state, the protocol of every benchmark, and what deserves a look."""
-    lines, warnings = [], list(plan.warnings)
+    lines, warnings = list(plan.remarks), list(plan.warnings)
     for spec in _one_per_benchmark(plan.specs):
         found, suspicious = _protocol(spec)
         lines += found
@@ -122,6 +121,7 @@ def _state(spec: RunSpec, store: Store) -> str:
 def _protocol(spec: RunSpec) -> tuple[list[str], list[str]]:
     """What a benchmark is made of, and what is suspicious about it."""
     from cl_bench.assemble import split_images
+    from cl_bench.duplicates import duplicates
 
     source = registry.source_class(spec.dataset)(spec.dataset_argument)
     sides = split_images(source, spec)
@@ -151,12 +151,7 @@ def _protocol(spec: RunSpec) -> tuple[list[str], list[str]]:
         if absent:
             more = f" and {len(absent) - 3} more" if len(absent) > 3 else ""
             warnings.append(f"{name}: {len(absent)} classes have no {side} image: {', '.join(absent[:3])}{more}")
-    known = set(_pixel_digests(train))
-    twins = sum(digest in known for digest in _pixel_digests(test))
-    if twins:
-        warnings.append(f"{name}: {twins} evaluation images are pixel for pixel training images too")
+    same = duplicates(spec, source)
+    if same:
+        warnings.append(f"{name}: {same} evaluation images are pixel for pixel training images too")
     return lines, warnings
-
-
-def _pixel_digests(side: ImageSet) -> list[bytes]:
-    return [hashlib.sha256(side.pixels(np.array([row]))[0].tobytes()).digest() for row in range(len(side))]

@@ -1,7 +1,8 @@
 """Data sets of image files named by published split lists: prepared and hashed once, verified when decoded, decoded once.
 
 Training images are kept at their own shape with the shorter side at most 256 pixels, from which they are augmented. Evaluation images are resized
-and cropped from the original pixels by Pillow, as published code does, and kept at the network's size.
+and cropped from the original pixels by Pillow, as published code does, and kept at the network's size. What published code does with the files
+is kept too: `Image.open(path).convert("RGB")`, without regard for EXIF or transparency.
 """
 
 import hashlib
@@ -17,14 +18,15 @@ import numpy as np
 from PIL import Image
 
 from cl_bench.config import Transform, canonical_json
-from cl_bench.decode import in_threads, rgb, size, stream_npy
+from cl_bench.decode import as_published, in_threads, size, stream_npy
 from cl_bench.errors import InputError
+from cl_bench.fingerprints import Fingerprints
 from cl_bench.preprocess import central, evaluation_size
 from cl_bench.source import ImageSet, Ragged, Source, cached_files, data_folder
 from cl_bench.store import write_atomically
 
 SHORT_SIDE = 256  # pixels, of stored training images
-DECODER_VERSION = 1  # raise it when the same files decode to other pixels
+DECODER_VERSION = 2  # raise it when the same files decode to other pixels
 
 
 @dataclass(frozen=True)
@@ -61,8 +63,8 @@ class ListedImages(Source):
         for key, path in lists.items():
             if hashlib.sha256(path.read_bytes()).hexdigest() != self.LISTS[key].sha256:
                 raise InputError(f"{path} is not the published list (its sha256 differs); move it away and {again}")
-        facts = json.loads(notes.read_text(encoding="utf-8"))
-        self._files, self._base, self._digest = facts["files"], Path(facts["base"]), facts["digest"]
+        facts = _read_notes(notes)
+        self._files, self._base, self._digest, self._again = facts["files"], Path(facts["base"]), facts["digest"], again
         texts = {key: path.read_text(encoding="utf-8") for key, path in lists.items()}
         self._split, self.class_names = self.split(texts), self.name_classes(texts)
         if not self._files.keys() >= {relative for side in self._split.values() for relative, _ in side}:
@@ -74,6 +76,19 @@ class ListedImages(Source):
                 raise InputError(f"{self._base / relative} is missing; put it back or {again}") from None
             if found != length:
                 raise InputError(f"{self._base / relative} has {found} bytes, {length} when it was prepared; put it back or {again}")
+        self._fingerprints = Fingerprints(self._base)
+        self._require_prepared(verify=False)
+
+    def verify(self) -> None:
+        """Read every listed file again."""
+        self._require_prepared(verify=True)
+
+    def _require_prepared(self, verify: bool) -> None:
+        found = self._fingerprints.digests(list(self._files), verify)
+        changed = [relative for relative, (_, digest) in self._files.items() if found[relative] != digest]
+        if changed:
+            more = f", and {len(changed) - 1} more" if len(changed) > 1 else ""
+            raise InputError(f"{self._base / changed[0]} has changed since it was prepared{more}; put it back or {self._again}")
 
     @classmethod
     @abstractmethod
@@ -112,11 +127,7 @@ class ListedImages(Source):
 
     def _open(self, relative: str) -> Image.Image:
         """The image, after its bytes were found to be those that were prepared."""
-        path, expected = self._base / relative, self._files[relative][1]
-        content = path.read_bytes()
-        if hashlib.sha256(content).hexdigest() != expected:
-            raise InputError(f"{path} has changed since it was prepared; put it back or run `cl-bench prepare {self.name}` again")
-        return rgb(path, content)
+        return as_published(self._base / relative, self._fingerprints.content(relative))
 
     def _write_ragged(self, side: str, folder: Path) -> None:
         paths = self._paths(side)
@@ -162,6 +173,17 @@ def _notes_path(name: str, root: Path) -> Path:
     return _own_folder(name) / f"files-{hashlib.sha256(str(root.resolve()).encode()).hexdigest()[:12]}.json"
 
 
+def _read_notes(path: Path) -> dict:
+    """ "files": path -> [bytes, sha256], the "base" they lie below, and the "digest" of them all. Raises InputError."""
+    try:
+        facts = json.loads(path.read_text(encoding="utf-8"))
+        return {"files": {str(name): [int(found[0]), str(found[1])] for name, found in facts["files"].items()}} | {
+            key: str(facts[key]) for key in ("base", "digest")
+        }
+    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
+        raise InputError(f"{path}, the notes of what was prepared, cannot be read ({type(error).__name__}); remove it and prepare again") from error
+
+
 def prepare(source: type[ListedImages], root: Path | None, say: Callable[[str], None]) -> None:
     """Make every listed file present below `root` and record its size and sha256, or verify them where they are recorded.
 
@@ -191,10 +213,11 @@ def prepare(source: type[ListedImages], root: Path | None, say: Callable[[str], 
             unpack(target, archive.folder, root, members)
             remember(archive.url, target, manifest)
             say(f"{root / archive.folder} is unpacked; the archive {target} is no longer needed")
-    files = dict(zip(wanted, in_threads(lambda relative: _fingerprint(base / relative), list(wanted), f"verifying {source.name}"), strict=True))
+    digests = Fingerprints(base).digests(list(wanted), verify=True)
+    files = {relative: [(base / relative).stat().st_size, digest] for relative, digest in digests.items()}
     notes = _notes_path(source.name, root)
     if notes.exists():
-        known = json.loads(notes.read_text(encoding="utf-8"))["files"]
+        known = _read_notes(notes)["files"]
         changed = [relative for relative, found in files.items() if known.get(relative) != found]
         if changed:
             more = f", and {len(changed) - 1} more" if len(changed) > 1 else ""
@@ -209,11 +232,6 @@ def _base(root: Path, source: type[ListedImages], wanted: dict[str, None]) -> Pa
     """The folder below which every listed file lies, if there is one: `root`, or its parent where `root` is the archive's own folder."""
     candidates = [root] + [root.parent for archive in source.ARCHIVES if root.name == archive.folder]
     return next((base for base in candidates if all((base / relative).is_file() for relative in wanted)), None)
-
-
-def _fingerprint(path: Path) -> list:
-    content = path.read_bytes()
-    return [len(content), hashlib.sha256(content).hexdigest()]
 
 
 def nonempty_lines(text: str) -> Iterator[str]:

@@ -35,6 +35,7 @@ Augment = Annotated[
     Literal["batched", "torchvision"] | None,
     Option("--augment", help="how training images are augmented: in batches on the device (default), or one by one with torchvision and Pillow"),
 ]
+Verify = Annotated[bool | None, Option("--verify", help="read every file of the data set again, whatever its time stamps say")]
 Yes = Annotated[bool | None, Option("--yes", help="more than 10,000 runs")]
 Experiment = Annotated[
     Path | None,
@@ -62,6 +63,7 @@ REQUEST = {
     "methods": Methods, "benchmarks": Benchmarks, "dataset": Dataset, "splits": Splits, "seeds": Seeds, "order": Order,
     "init_seed": InitSeed, "data_seed": DataSeed, "backbone": BackboneName, "weights": Weights, "image_size": ImageSize, "limit": Limit,
     "validation": Validation, "preset": Preset, "as_published": AsPublished, "losses": Losses, "settings": Set, "augment": Augment, "yes": Yes,
+    "verify": Verify,
 }  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """From what a user asks for to the list of fully resolved runs, before any training."""
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from cl_bench import backbone as backbones
 from cl_bench import outline, registry
@@ -10,6 +10,7 @@ from cl_bench.config import BackboneSpec, Strict, Transform, build_config, canon
 from cl_bench.errors import InputError
 from cl_bench.experiment import parts
 from cl_bench.method import Method
+from cl_bench.names import sentences
 from cl_bench.order import cut, resolve
 from cl_bench.presets import published_behavior, settings_for
 from cl_bench.record import CORE_VERSIONS, Precision, RunSpec
@@ -32,13 +33,19 @@ class Plan:
 
     specs: list[RunSpec]
     warnings: list[str]
+    remarks: list[str] = field(default_factory=list)  # what the data is, and the sentences made of it
 
 
-def open_source(name: str) -> tuple[str, Source]:
-    """ "folder:PATH" -> ("folder", the source at PATH); raises InputError when it cannot be used."""
+def open_source(name: str, verify: bool = False) -> tuple[str, Source]:
+    """ "folder:PATH" -> ("folder", the source at PATH); raises InputError when it cannot be used.
+
+    `verify` reads all its files, whatever their time stamps say."""
     base, _, argument = name.partition(":")
     plugin = registry.find("datasets", base)
-    return plugin.name, plugin.load().SOURCE(argument or None)
+    source = plugin.load().SOURCE(argument or None)
+    if verify:
+        source.verify()
+    return plugin.name, source
 
 
 def make_plan(request: Request, precision: Precision = "fp32") -> Plan:
@@ -46,12 +53,13 @@ def make_plan(request: Request, precision: Precision = "fp32") -> Plan:
 
     Raises InputError for the first thing that cannot run.
     """
-    specs = [spec for part in parts(request) for spec in _specs(part, precision)]
+    said: tuple[dict, dict] = ({}, {})
+    specs = [spec for part in parts(request) for spec in _specs(part, precision, said)]
     unique = {spec.run_id(): spec for spec in specs}
-    warnings = []
+    remarks, warnings = map(list, said)
     if len(unique) < len(specs):
         warnings.append(f"{len(specs) - len(unique)} of {len(specs)} runs are asked for twice (equal settings); each runs once")
-    return Plan(list(unique.values()), warnings)
+    return Plan(list(unique.values()), warnings, remarks)
 
 
 def in_precision(spec: RunSpec, precision: Precision) -> RunSpec:
@@ -59,10 +67,12 @@ def in_precision(spec: RunSpec, precision: Precision) -> RunSpec:
     return spec.model_copy(update={"precision": precision, "core_version": CORE_VERSIONS[precision]})
 
 
-def _specs(request: Request, precision: Precision) -> list[RunSpec]:
+def _specs(request: Request, precision: Precision, said: tuple[dict, dict]) -> list[RunSpec]:
+    """The runs of one data set and backbone; remarks and warnings about the data are put into `said`."""
     selections = [(registry.find("methods", name), options) for name, options in parse_methods(request.methods)]
-    dataset, source = open_source(request.dataset)
+    dataset, source = open_source(request.dataset, request.verify)
     manifest = source.manifest_digest()
+    said[0].update(dict.fromkeys(source.remarks()))
     if request.limit is not None:
         require_image_per_class(request.limit, len(source.class_names))
     shared, per_method, precision = _sort_settings(request, [plugin.load().METHOD for plugin, _ in selections], precision)
@@ -111,6 +121,7 @@ def _specs(request: Request, precision: Precision) -> list[RunSpec]:
                 dataset=dataset,
                 dataset_argument=source.argument,
                 manifest_digest=manifest,
+                data=source.manifest(),
                 task_classes=tasks,
                 joint=kind.joint,
                 order=order,
@@ -133,6 +144,9 @@ def _specs(request: Request, precision: Precision) -> list[RunSpec]:
                 as_published=tuple(f"{key}={format_option(value)}" for key, value in behaviour.items()),
             )
             specs.append(spec)
+    if any(spec.text_sha256 for spec in specs):
+        for lines, found in zip(said, sentences(source), strict=True):
+            lines.update(dict.fromkeys(found))
     return specs
 
 

@@ -11,6 +11,10 @@ Precision = Literal["fp32", "bf16"]
 CORE_VERSIONS: dict[Precision, int] = {"fp32": 3, "bf16": 4}
 
 
+# fields of a specification that are no identity
+CARRIED = {"dataset_argument", "data", "label", "display", "smoke", "keeps", "as_published", "command", "losses"}
+
+
 class RunSpec(Strict):
     """Everything that decides a run's outcome, fully resolved. Paths, labels and names are carried but are not identity."""
 
@@ -21,6 +25,7 @@ class RunSpec(Strict):
     dataset: str
     dataset_argument: str | None = None
     manifest_digest: str
+    data: dict[str, Any] = {}  # the manifest, whose digest this is: of contents, and how images are decoded
     task_classes: tuple[tuple[int, ...], ...]  # class order, cut into tasks
     joint: bool = False  # all classes learned as one task, evaluated per task
     order: str = "nsp2"  # kind of class order, see `cl_bench.order`
@@ -54,7 +59,7 @@ class RunSpec(Strict):
 
     def identity(self) -> dict:
         """The JSON values that are hashed: a change in any of them is another run."""
-        values = self.model_dump(mode="json", exclude={"dataset_argument", "label", "display", "smoke", "keeps", "as_published", "command", "losses"})
+        values = self.model_dump(mode="json", exclude=CARRIED)
         values["backbone"].pop("weights")
         if values["transform"]["augmenter"] == "batched" or values["transform"]["augment"] == "none":  # older records, without it, keep their ids
             values["transform"].pop("augmenter")
@@ -86,20 +91,28 @@ class RunSpec(Strict):
             "weights": self.weights_sha256, "image_size": self.backbone.image_size, "limit": self.limit, "validation": self.validation,
         })[:16]  # fmt: skip
 
-    def benchmark_argument(self) -> str:
-        """The name of a folder of images after a colon, "" for other data sets."""
-        return f":{Path(self.dataset_argument).name}" if self.dataset_argument else ""
+    def benchmark_argument(self, depth: int = 1) -> str:
+        """The name of a folder of images after a colon, with so many parts of its path; "" for other data sets."""
+        if not self.dataset_argument:
+            return ""
+        path, _, options = self.dataset_argument.partition("?")
+        return ":" + "/".join(Path(path).parts[-depth:]) + ("?nested" if "nested" in options.split("&") else "")
 
-    def benchmark_key(self) -> str:
+    def benchmark_key(self, depth: int = 1) -> str:
         """Data set and number of tasks, such as "glyphs/10"."""
-        return f"{self.dataset}{self.benchmark_argument()}/{self.num_tasks}"
+        return f"{self.dataset}{self.benchmark_argument(depth)}/{self.num_tasks}"
 
-    def benchmark_name(self) -> str:
+    def is_called(self, benchmark: str) -> bool:
+        """Whether a name is this benchmark's: a folder may be left out, or named by as much of its path as tells it apart."""
+        parts = Path(self.dataset_argument or "").parts
+        return benchmark == f"{self.dataset}/{self.num_tasks}" or benchmark in [self.benchmark_key(depth + 1) for depth in range(max(1, len(parts)))]
+
+    def benchmark_name(self, depth: int = 1) -> str:
         """Such as "glyphs/10", with every deviation from the full protocol spelled out."""
         marks = [f"trial: at most {self.limit} training images"] if self.limit else []
         marks += [f"validation: {self.validation:.0%} of the training images held out and evaluated on, not the test set"] if self.validation else []
         marks += ["smoke benchmark"] if self.smoke else []
-        return self.benchmark_key() + (f" ({'; '.join(marks)})" if marks else "")
+        return self.benchmark_key(depth) + (f" ({'; '.join(marks)})" if marks else "")
 
 
 class TaskRecord(Strict):
@@ -162,6 +175,7 @@ class RunRecord(Strict):
     status: Literal["running", "done", "failed"]
     failure: str | None = None
     test_sizes: tuple[int, ...]
+    duplicates: int | None = None  # evaluation images that are pixel for pixel among those learned; None: nobody has counted
     tasks: tuple[TaskRecord, ...] = ()
     threads: int
     environments: tuple[dict[str, Any], ...]  # one per start of the run

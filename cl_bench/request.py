@@ -42,6 +42,7 @@ class Request(Strict):
     set: dict[str, Any] = {}
     grid: dict[str, list] = {}  # values to try, for every method that has the option
     yes: bool = False
+    verify: bool = False  # read all files of the data, whatever their time stamps say
     places: dict[str, str] = Field({}, exclude=True)  # "set.eta" -> where it stands, such as "experiment.yaml, line 7"
 
 

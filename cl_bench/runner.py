@@ -11,6 +11,7 @@ from safetensors.torch import save as save_tensors
 from cl_bench import environment, locks, run_files, seeds
 from cl_bench.assemble import batch_sizes, build_method, build_stream, open_source, prepare_kernels
 from cl_bench.certificate import certify
+from cl_bench.duplicates import duplicates
 from cl_bench.errors import CannotWrite, InputError, OutOfMemory, RunFailed, Stopped
 from cl_bench.first_task import FirstTask
 from cl_bench.method import Method
@@ -70,6 +71,7 @@ def run(spec: RunSpec, store: Store, terms: Terms, say: Say, progress: Callable[
             spec=spec,
             status="running",
             test_sizes=stream.test_sizes,
+            duplicates=duplicates(spec, source),
             tasks=record.tasks if record else (),
             threads=threads,
             environments=environments,

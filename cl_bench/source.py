@@ -100,6 +100,13 @@ class Source(ABC):
     def images(self, side: str) -> ImageSet:
         """The "train" or "test" side."""
 
+    def verify(self) -> None:  # noqa: B027 - most data is fixed
+        """Read every file again, whatever its time stamps say. Raises InputError for one that is not what it must be."""
+
+    def remarks(self) -> list[str]:
+        """Lines to say before the images are used: how many there are, what is left out, what was done to them."""
+        return []
+
     def evaluated(self, side: str, transform: Transform, image_size: int) -> ImageSet:
         """The side's images for evaluation, in the order of `images`: the same ones or, where those differ in size, resized and `ready`."""
         return self.images(side)
@@ -171,7 +178,15 @@ def cached_files(key: dict, build: Callable[[Path], None]) -> dict[str, np.ndarr
         raise InputError(
             f"cannot write the image cache {folder.parent}: {error.strerror or error}; set CL_BENCH_CACHE to a writable folder with enough space"
         ) from error
-    return {path.stem: np.load(path, mmap_mode="r") for path in sorted(folder.glob("*.npy"))}
+    return _loaded(folder)
+
+
+def _loaded(folder: Path) -> dict[str, np.ndarray]:
+    """The arrays of a folder. Raises InputError for one that is no array any more."""
+    try:
+        return {path.stem: np.load(path, mmap_mode="r") for path in sorted(folder.glob("*.npy"))}
+    except (OSError, ValueError, EOFError) as error:
+        raise InputError(f"the image cache {folder} is damaged ({' '.join(str(error).split())}); remove it and repeat") from error
 
 
 def _is_whole(folder: Path) -> bool:

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from cl_bench.errors import InputError
+from cl_bench.fingerprints import Fingerprints
 from cl_bench.source import ImageSet, Source, cached_arrays, data_folder
 
 SUMMARY = "CIFAR-100, the authors' archive; `cl-bench prepare cifar100` first"
@@ -47,13 +48,19 @@ def _is_whole(root: Path, name: str) -> bool:
     return path.is_file() and hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest() == MD5[name]
 
 
+def _other_file(root: Path, name: str) -> InputError:
+    return InputError(
+        f"{_path(root, name)} is not the authors' file (its md5 is not {MD5[name][:8]}...); move it away and run `cl-bench prepare cifar100`"
+    )
+
+
 def _read(root: Path, name: str) -> dict:
     """The unpickled file, after its md5 was found to be the authors' (pickle runs what it is given)."""
     path = _path(root, name)
     if not path.is_file():
         raise InputError(f"{path} is missing; run `cl-bench prepare cifar100`, or name a folder that holds {FOLDER}/ with --dataset cifar100:ROOT")
     if not _is_whole(root, name):
-        raise InputError(f"{path} is not the authors' file (its md5 is not {MD5[name][:8]}...); move it away and run `cl-bench prepare cifar100`")
+        raise _other_file(root, name)
     with open(path, "rb") as file:
         return pickle.load(file, encoding="latin1")
 
@@ -77,6 +84,17 @@ class CIFAR100(Source):
         self._root = data_folder(self.name) if argument is None else Path(argument).expanduser().resolve()
         self.argument = None if argument is None else str(self._root)
         self.class_names = list(_read(self._root, "meta")["fine_label_names"])
+        self._require_authors(verify=False)
+
+    def verify(self) -> None:
+        """Read all three files again."""
+        self._require_authors(verify=True)
+
+    def _require_authors(self, verify: bool) -> None:
+        found = Fingerprints(self._root / FOLDER, "md5").digests(list(MD5), verify)
+        for name, digest in found.items():
+            if digest != MD5[name]:
+                raise _other_file(self._root, name)
 
     def manifest(self) -> dict:
         """The md5 of the authors' files."""

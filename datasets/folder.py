@@ -1,25 +1,30 @@
 """Images in folders: `--dataset folder:PATH` with `train/<class>/*` and `test/<class>/*`, any format and size that Pillow reads.
 
 Images of one common size are kept at that size; of differing sizes, each is squashed to 256 x 256 (bicubic, antialiased). Both sides are decoded
-once and kept in the user's cache folder; a changed, added or removed file makes a new copy.
+once, as `cl_bench.decode.as_seen` says, and kept in the user's cache folder under the digests of the files' contents.
+`folder:PATH?nested` also takes images from folders below a class's; `folder:PATH?names=FILE` gives the classes names for sentences.
 """
 
 import hashlib
-import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
-from cl_bench.config import canonical_json
-from cl_bench.decode import in_threads, rgb, size, stream_npy
+from cl_bench.config import canonical_json, unknown
+from cl_bench.decode import CONVENTION, DEEP, FEATURES, Measure, as_seen, in_threads, measure, stream_npy
 from cl_bench.errors import InputError
+from cl_bench.fingerprints import Fingerprints
+from cl_bench.folders import pairing, scan
+from cl_bench.names import read_names
 from cl_bench.source import ImageSet, Source, cached_files
 
-SUMMARY = "your own images: folder:PATH with train/<class>/* and test/<class>/*"
+SUMMARY = "your own images: folder:PATH with train/<class>/* and test/<class>/*; also folder:PATH?nested&names=FILE"
 COMMON_SIZE = 256  # pixels; images of differing sizes are brought to this
-DECODER_VERSION = 1  # raise it when the same files decode to other pixels
+SIDES = ("train", "test")
+OPTIONS = {"nested": False, "names": True}  # behind a question mark; whether each has a value
 
 
 class Folder(Source):
@@ -31,93 +36,129 @@ class Folder(Source):
     def __init__(self, argument: str | None = None):
         if argument is None:
             raise InputError("data set folder needs a path: --dataset folder:PATH, with train/<class>/* and test/<class>/* in it")
-        self._root = Path(argument).expanduser().resolve()
-        self.argument = str(self._root)
-        sides = {side: _listing(self._root / side) for side in ("train", "test")}
-        for side, other in (("train", "test"), ("test", "train")):
-            missing = sorted(set(sides[side]) - set(sides[other]))
-            if missing:
-                raise InputError(
-                    f"{self._root}: class {missing[0]!r} is in {side}/ but not in {other}/"
-                    + (f", and {len(missing) - 1} more" if len(missing) > 1 else "")
-                )
-        self.class_names = sorted(sides["train"])
+        self._root, options = _parsed(argument)
+        self._sides = {side: scan(self._root / side, "nested" in options) for side in SIDES}
+        pairing(self._sides)
+        self.class_names = sorted(self._sides["train"].files)
         if len(self.class_names) < 2:
             raise InputError(f"{self._root}: found {len(self.class_names)} class under train/, expected at least 2")
-        self._files = {side: [(c, path) for c, name in enumerate(self.class_names) for path in sides[side][name]] for side in sides}
-        self._digest: str | None = None
+        names = options.get("names")
+        if names:
+            options["names"] = str(Path(names).expanduser().resolve())
+        self._text_names = read_names(Path(options["names"]), self.class_names) if names else None
+        self.argument = str(self._root) + ("?" if options else "") + "&".join(f"{key}={value}" if value else key for key, value in options.items())
+        self._files = {side: [(c, path) for c, name in enumerate(self.class_names) for path in self._sides[side].files[name]] for side in SIDES}
+        self._fingerprints, self._digests = Fingerprints(self._root), {}
+
+    def verify(self) -> None:
+        """Read every file again."""
+        self._digests = self._fingerprints.digests(self._relative(), verify=True)
+        self.__dict__.pop("_arrays", None)
 
     def manifest(self) -> dict:
-        """Digest of all decoded pixels and labels of both sides."""
-        if self._digest is None:
-            digests = [str(self._arrays(side)["digest"]) for side in ("train", "test")]
-            self._digest = hashlib.sha256(canonical_json([self.class_names, digests]).encode()).hexdigest()
-        return {"pixels": self._digest, "classes": len(self.class_names)}
+        """Digest of all decoded pixels and labels of both sides, and by what convention they were decoded."""
+        digests = [str(self._arrays[f"{side}_digest"]) for side in SIDES]
+        pixels = hashlib.sha256(canonical_json([self.class_names, digests]).encode()).hexdigest()
+        return {"pixels": pixels, "classes": len(self.class_names), "decoding": CONVENTION}
 
     def images(self, side: str) -> ImageSet:
         """All images of train/ or test/, class after class, files in alphabetical order."""
-        arrays = self._arrays(side)
-        return ImageSet(arrays["images"], np.asarray(arrays["labels"]))
+        return ImageSet(self._arrays[f"{side}_images"], np.asarray(self._arrays[f"{side}_labels"]))
 
-    def _arrays(self, side: str) -> dict[str, np.ndarray]:
-        files = self._files[side]
-        listing = [[c, str(path.relative_to(self._root)), *_stamp(path)] for c, path in files]
-        other = [_stamp(path) for _, path in self._files["train" if side == "test" else "test"]]
-        key = {
-            "source": self.name,
-            "root": str(self._root),
-            "side": side,
-            "files": hashlib.sha256(canonical_json([listing, other]).encode()).hexdigest(),
-        }
+    def text_names(self) -> list[str]:
+        """Those of the file of names, or the folders'."""
+        return self._text_names or super().text_names()
 
-        def build(folder: Path) -> None:
-            width, height = self._common_size()
-            shape = (len(files), height, width, 3)
-            digest = hashlib.sha256(str(shape).encode())
-            paths = [path for _, path in files]
-            decoded = in_threads(lambda path: _pixels(path, (width, height)), paths, f"decoding {self._root / side}")
-            stream_npy(folder / "images.npy", shape, _digested(decoded, digest))
-            labels = np.array([c for c, _ in files], np.int64)
+    def remarks(self) -> list[str]:
+        """What is used of each side, what is not and why, and what was done to images so that they are as a person sees them."""
+        lines, deep = [], False
+        for side in SIDES:
+            found = np.asarray(self._arrays[f"{side}_features"])
+            done = {name: int((found >> place & 1).sum()) for place, name in enumerate(FEATURES)}
+            told = "".join(f"; {count} {name}" for name, count in done.items() if count)
+            lines.append(f"{self.name}:{self._root.name} {self._sides[side].sentence()}{told}")
+            deep |= bool((found & DEEP).any())
+        if deep:
+            lines.append(
+                f"{self.name}:{self._root.name} gray values of more than 8 bits are read as {int(self._arrays['bits'])} bits, the most that one has"
+            )
+        return lines
+
+    def _relative(self) -> list[str]:
+        return [str(path.relative_to(self._root)) for side in SIDES for _, path in self._files[side]]
+
+    @cached_property
+    def _arrays(self) -> dict[str, np.ndarray]:
+        """Pixels, labels, digest and features of both sides, and the depth of deep gray values."""
+        digests = self._digests or self._fingerprints.digests(self._relative())
+        contents = {side: [[c, digests[str(path.relative_to(self._root))]] for c, path in self._files[side]] for side in SIDES}
+        key = {"source": self.name, "decoding": CONVENTION, "files": hashlib.sha256(canonical_json(contents).encode()).hexdigest()}
+        return cached_files(key, self._write)
+
+    def _write(self, folder: Path) -> None:
+        measured = self._measured()
+        bits = max(found.bits for found in measured)
+        sizes = {found.size for found in measured}
+        width, height = sizes.pop() if len(sizes) == 1 else (COMMON_SIZE, COMMON_SIZE)
+        np.save(folder / "bits.npy", np.array(bits))
+        for side in SIDES:
+            paths = [path for _, path in self._files[side]]
+            shape = (len(paths), height, width, 3)
+            digest, features = hashlib.sha256(str(shape).encode()), []
+            decoded = in_threads(self._pixels(bits, (width, height)), paths, f"decoding {self._root / side}")
+            stream_npy(folder / f"{side}_images.npy", shape, _noted(decoded, digest, features))
+            labels = np.array([c for c, _ in self._files[side]], np.int64)
             digest.update(labels.data)
-            np.save(folder / "labels.npy", labels)
-            np.save(folder / "digest.npy", np.array(digest.hexdigest()))
+            np.save(folder / f"{side}_labels.npy", labels)
+            np.save(folder / f"{side}_features.npy", np.array(features, np.uint8))
+            np.save(folder / f"{side}_digest.npy", np.array(digest.hexdigest()))
 
-        return cached_files(key, build)
+    def _measured(self) -> list[Measure]:
+        return list(in_threads(measure, [path for side in SIDES for _, path in self._files[side]], f"measuring {self._root}"))
 
-    def _common_size(self) -> tuple[int, int]:
-        """The one (width, height) of all images of both sides, or (256, 256)."""
-        paths = [path for side in self._files.values() for _, path in side]
-        sizes = set(in_threads(size, paths, f"measuring {self._root}"))
-        return sizes.pop() if len(sizes) == 1 else (COMMON_SIZE, COMMON_SIZE)
+    def _pixels(self, bits: int, size: tuple[int, int]) -> Callable[[Path], tuple[np.ndarray, int]]:
+        """The function from a file to its image (h, w, 3) at this (width, height), and its features."""
 
+        def pixels(path: Path) -> tuple[np.ndarray, int]:
+            image, done = as_seen(path, self._fingerprints.content(str(path.relative_to(self._root))), bits)
+            return np.asarray(image if image.size == size else image.resize(size, Image.Resampling.BICUBIC)), done
 
-def _listing(side: Path) -> dict[str, list[Path]]:
-    try:
-        folders = sorted(entry for entry in side.iterdir() if entry.is_dir() and not entry.name.startswith("."))
-        files = {folder.name: sorted(f for f in folder.iterdir() if f.is_file() and not f.name.startswith(".")) for folder in folders}
-    except OSError as error:
-        raise InputError(f"cannot read {error.filename or side}: {error.strerror}; expected {side}/<class>/* with images") from error
-    for name, found in files.items():
-        if not found:
-            raise InputError(f"class {side / name} is empty; expected at least one image")
-    return files
+        return pixels
 
 
-def _stamp(path: Path) -> tuple[int, int]:
-    status = os.stat(path)
-    return status.st_size, status.st_mtime_ns
+def _parsed(argument: str) -> tuple[Path, dict[str, str]]:
+    """ "PATH?nested&names=FILE" -> the path and its options. A question mark in the name of a folder that exists is one."""
+    path, _, text = argument.rpartition("?") if "?" in argument and not Path(argument).expanduser().is_dir() else (argument, "", "")
+    options = {}
+    for part in filter(None, text.split("&")):
+        key, equals, value = part.partition("=")
+        if key not in OPTIONS:
+            raise unknown("option of data set folder", key, OPTIONS)
+        if bool(value) != OPTIONS[key] or bool(equals) != OPTIONS[key]:
+            raise InputError(
+                f"folder:{argument}: {part!r} is not usable; expected {key}=FILE"
+                if OPTIONS[key]
+                else f"folder:{argument}: write {key} without a value"
+            )
+        options[key] = value
+    return Path(path).expanduser().resolve(), options
 
 
-def _digested(arrays: Iterable[np.ndarray], digest) -> Iterator[np.ndarray]:
-    for array in arrays:
+def _noted(decoded: Iterable[tuple[np.ndarray, int]], digest, features: list[int]) -> Iterator[np.ndarray]:
+    for array, done in decoded:
         digest.update(np.ascontiguousarray(array).data)
+        features.append(done)
         yield array
 
 
-def _pixels(path: Path, size: tuple[int, int]) -> np.ndarray:
-    """The image (h, w, 3) at this (width, height)."""
-    image = rgb(path)
-    return np.asarray(image if image.size == size else image.resize(size, Image.Resampling.BICUBIC))
+def prepare(root: Path | None, say: Callable[[str], None]) -> None:
+    """Read, check and decode every image below `root`, and say what is used."""
+    source = Folder(None if root is None else str(root))
+    source.verify()
+    for line in source.remarks():
+        say(line)
+    say(f"{source.argument} is complete; digest {source.manifest()['pixels'][:12]}")
 
 
 SOURCE = Folder
+PREPARE = prepare

@@ -48,7 +48,7 @@ def _columns_note(columns: Sequence[Sequence[Row]]) -> str:
     for column in columns:
         for row in (row for row in column if not row.imported):
             backbone = f"backbone {row.spec.backbone.name}, {row.spec.backbone.image_size} px"
-            on.setdefault(backbone, {}).setdefault(row.spec.benchmark_name(), {})[row.name] = None
+            on.setdefault(backbone, {}).setdefault(row.benchmark, {})[row.name] = None
     told = []
     for backbone, benchmarks in on.items():
         rows = dict.fromkeys(name for names in benchmarks.values() for name in names)

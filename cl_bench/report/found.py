@@ -86,7 +86,7 @@ def _fits(benchmark: Benchmark, wanted: ColumnLayout) -> bool:
         backbones = [None, *(row.spec.backbone for row in benchmark.rows)]
         return wanted.benchmark == benchmark.name and wanted.backbone in backbones and wanted.image_size is wanted.limit is wanted.validation is None
     return (
-        wanted.benchmark in (spec.benchmark_key(), f"{spec.dataset}/{spec.num_tasks}")
+        spec.is_called(wanted.benchmark)
         and wanted.backbone in (None, spec.backbone.name)
         and wanted.image_size in (None, spec.backbone.image_size)
         and wanted.limit == spec.limit
@@ -113,7 +113,7 @@ def _what_differs(specs: Sequence[RunSpec]) -> str:
         ({spec.backbone.image_size for spec in specs}, "image sizes", "name one with image_size = ..."),
         ({spec.weights_sha256[:12] for spec in specs}, "weights of one name (sha256)", "report them from separate results folders"),
         ({spec.manifest_digest[:12] for spec in specs}, "data manifests (digest)", "they are not the same images, report them from separate folders"),
-        ({spec.benchmark_argument() for spec in specs}, "folders", "name one, such as folder:NAME/10"),
+        ({str(spec.dataset_argument) for spec in specs}, "folders", "name one, such as folder:NAME/10, by as much of its path as tells it apart"),
         (sizes, "task sizes", "report them from separate results folders"),
     ]
     return "; ".join(f"{len(found)} {what} ({', '.join(sorted(map(str, found)))}): {how}" for found, what, how in ways if len(found) > 1)

@@ -22,7 +22,7 @@ def of_table(columns: Sequence[Sequence[Row]], conventions: Conventions, shown: 
     notes.append(f"Mean ± sample standard deviation (n - 1) over {n}" + (f" ({', '.join(seeds)})." if seeds else "."))
     for column in columns:
         notes += _unlike(column)
-    notes += _half(columns) + _protocol(rows)
+    notes += _half(columns) + _duplicates(rows) + _protocol(rows)
     for column in columns:
         planned = sorted({seed for row in column if not row.imported for seed in row.seeds})
         for row in column:
@@ -57,10 +57,21 @@ def _half(columns: Sequence[Sequence[Row]]) -> list[str]:
     """Where the rows of one benchmark all had the frozen network in bf16."""
     precisions = {}
     for row in (row for column in columns for row in column if row.ran):
-        precisions.setdefault(row.spec.benchmark_name(), set()).add(row.spec.precision)
+        precisions.setdefault(row.benchmark, set()).add(row.spec.precision)
     half = [name for name, found in precisions.items() if found == {"bf16"}]
     where = "" if len(half) == len(precisions) else f" on {', '.join(half)}"
     return [f"Frozen network in bf16{where}."] if half else []
+
+
+def _duplicates(rows: Sequence[Row]) -> list[str]:
+    """On which benchmarks images are evaluated that were also learned."""
+    counts: dict[str, dict[tuple[int, int], None]] = {}
+    for row in rows:
+        for record in row.ran:
+            if record.duplicates:
+                counts.setdefault(row.benchmark, {})[record.duplicates, sum(record.test_sizes)] = None
+    told = {benchmark: " or ".join(f"{count} of {images}" for count, images in sorted(found)) for benchmark, found in counts.items()}
+    return [f"{benchmark}: {counted} evaluation images are pixel for pixel training images too." for benchmark, counted in told.items()]
 
 
 UNLIKE = {

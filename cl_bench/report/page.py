@@ -87,7 +87,7 @@ def _behind(row: Row, conventions: Conventions) -> dict:
     seeded = {"order_seed", "init_seed", "data_seed", "task_classes", "command", "losses"}
     shared = {key: value for key, value in row.spec.model_dump(mode="json").items() if key not in seeded}
     return {
-        "title": f"{row.title} on {row.spec.benchmark_name()}",
+        "title": f"{row.title} on {row.benchmark}",
         "shared": _json(shared),
         "runs": [_run(row, record, conventions) for record in row.records],
     }

@@ -33,6 +33,7 @@ class Row:
     display: str
     joint: bool
     records: list[RunRecord | ImportedRecord] = field(default_factory=list)
+    benchmark: str = ""  # the name of the one it was run on
     shared_options: frozenset[str] = frozenset()  # those that all rows have in common and the benchmark names once
     _known: dict = field(default_factory=dict, repr=False, compare=False)
 
@@ -200,8 +201,30 @@ def group(records: Iterable[RunRecord], imported: Iterable[ImportedRecord] = ())
         slug = slug if slug not in slugs else f"{slug}-{benchmark_id[:6]}"
         slugs.add(slug)
         benchmarks.append(Benchmark(spec.benchmark_name(), slug, f"{spec.backbone.name}, {spec.backbone.image_size} px", found, shared))
+    _name_apart(benchmarks)
+    for benchmark in benchmarks:
+        for row in benchmark.rows:
+            row.benchmark = benchmark.name
     _add_imported(benchmarks, imported)
     return benchmarks
+
+
+def _name_apart(benchmarks: list[Benchmark]) -> None:
+    """Benchmarks of one name on different images get more of their folder's path into it or, where that is the same, the beginning of the digest."""
+    by_name = defaultdict(list)
+    for benchmark in benchmarks:
+        by_name[benchmark.name].append(benchmark)
+    for alike in by_name.values():
+        images = {found.spec.manifest_digest: found.spec for found in alike}
+        if len(images) < 2:
+            continue
+        paths = {spec.dataset_argument or "" for spec in images.values()}
+        deepest = max(path.count("/") for path in paths) + 1
+        depth = next((n for n in range(1, deepest) if len({s.benchmark_argument(n) for s in images.values()}) == len(paths)), deepest)
+        for found in alike:
+            found.name = found.spec.benchmark_name(depth)
+            if len(paths) < len(images):
+                found.name += f" [data {found.spec.manifest_digest[:8]}]"
 
 
 def _add_imported(benchmarks: list[Benchmark], imported: Iterable[ImportedRecord]) -> None:
@@ -230,7 +253,7 @@ def _belongs(row: Row, name: str, place: Benchmark) -> bool:
     if place.spec is None:
         return place.name == name
     whole = place.spec.limit is None and place.spec.validation is None
-    return whole and place.spec.benchmark_key() == name and row.spec.backbone in (None, place.spec.backbone.name)
+    return whole and name in (place.spec.benchmark_key(), place.name) and row.spec.backbone in (None, place.spec.backbone.name)
 
 
 def _tell_apart(rows: list[Row]) -> None:

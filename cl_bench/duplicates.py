@@ -1,0 +1,38 @@
+"""Evaluation images that are pixel for pixel training images too: found by a digest of every image, which is kept beside the decoded images."""
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+
+from cl_bench.assemble import training_rows
+from cl_bench.decode import in_threads
+from cl_bench.record import RunSpec
+from cl_bench.source import ImageSet, Source, cached_files
+
+
+def duplicates(spec: RunSpec, source: Source) -> int:
+    """How many of a run's evaluation images are among the images that it learns, both as they are evaluated."""
+    train = _digests(spec, source, "train")
+    rows, held = training_rows(spec, source.labels("train"))
+    test = _digests(spec, source, "test") if held is None else train[held]
+    known = {digest.tobytes() for digest in train[rows]}
+    return sum(digest.tobytes() in known for digest in test)
+
+
+def _digests(spec: RunSpec, source: Source, side: str) -> np.ndarray:
+    """sha256 (n, 32) of every image of a side."""
+    settings = {"resize": spec.transform.resize, "interpolation": spec.transform.interpolation, "image_size": spec.backbone.image_size}
+    key = {"digests of": source.name, "manifest": source.manifest(), "side": side, **settings}
+
+    def write(folder: Path) -> None:
+        images = source.evaluated(side, spec.transform, spec.backbone.image_size)
+        found = list(in_threads(lambda row: _digest(images, row), range(len(images)), f"comparing {source.name} {side}"))
+        np.save(folder / "digests.npy", np.frombuffer(b"".join(found), np.uint8).reshape(-1, 32))
+
+    return cached_files(key, write)["digests"]
+
+
+def _digest(images: ImageSet, row: int) -> bytes:
+    pixels = images.pixels(np.array([row]))[0]
+    return hashlib.sha256(str(pixels.shape).encode() + pixels.tobytes()).digest()

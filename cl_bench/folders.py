@@ -1,0 +1,155 @@
+"""What lies in the folders of a data set: the images of each class, and whatever is not used, with the reason."""
+
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from PIL import Image
+
+from cl_bench.errors import InputError
+
+NAMED = 3  # of the entries that are not used, the first ones are named
+NO_IMAGES = ("BUFR", "GRIB", "HDF5", "MPEG", "WMF")  # formats that Pillow recognizes and cannot decode
+NESTED = "in a folder below its class"  # images that only `nested` uses
+
+
+@dataclass
+class Side:
+    """One side of a data set: image files by class, how many of them are links, and what is not used, by reason."""
+
+    root: Path
+    files: dict[str, list[Path]] = field(default_factory=dict)
+    links: int = 0
+    skipped: dict[str, list[Path]] = field(default_factory=dict)
+
+    def sentence(self) -> str:
+        """How much is used, and how much is not and why."""
+        count = sum(map(len, self.files.values()))
+        linked = f", {self.links} of them links" if self.links else ""
+        left = [f"{len(paths)} {reason} ({self.names(paths)})" for reason, paths in self.skipped.items()]
+        return f"{self.root.name}/: {count} images of {len(self.files)} classes used{linked}; skipped: {', '.join(left) or 'none'}"
+
+    def names(self, paths: list[Path]) -> str:
+        """The first of some paths below the side, and how many more there are."""
+        first = [printable(path.relative_to(self.root)) for path in paths[:NAMED]]
+        return ", ".join([*first, *([f"{len(paths) - NAMED} more"] if len(paths) > NAMED else [])])
+
+    def skip(self, reason: str, path: Path) -> None:
+        """Note an entry that is not used."""
+        self.skipped.setdefault(reason, []).append(path)
+
+
+def scan(root: Path, nested: bool) -> Side:
+    """The side in a folder: a folder a class, images right in it or, with `nested`, also in folders below.
+
+    Links are followed. Raises InputError for folders that cannot be read, classes without images, classes of one name, and, without `nested`,
+    for images in folders below a class.
+    """
+    side = Side(root)
+    for entry in _entries(root):
+        if entry.name.startswith("."):
+            side.skip("hidden", entry)
+        elif entry.is_symlink() and not entry.exists():
+            side.skip("links to nothing", entry)
+        elif not entry.is_dir():
+            side.skip("outside the classes' folders", entry)
+        else:
+            name = _class_name(entry, side)
+            side.files[name] = sorted(_images(entry, nested, side, (entry.resolve(),)))
+    below = side.skipped.get(NESTED)
+    if below:
+        raise InputError(
+            f"{root} has {len(below)} images in folders below a class ({side.names(below)}); use them too with folder:PATH?nested, or move them"
+        )
+    for name, found in side.files.items():
+        if not found:
+            left = [f"{len(paths)} {reason}" for reason, paths in side.skipped.items() if any(name in path.parts for path in paths)]
+            raise InputError(f"class {root / name} is empty; expected at least one image" + (f" (skipped: {', '.join(left)})" if left else ""))
+    side.links = sum(path.is_symlink() for found in side.files.values() for path in found)
+    return side
+
+
+def _class_name(folder: Path, side: Side) -> str:
+    """The class that a folder stands for: its name, with accents composed."""
+    if printable(folder.name) != folder.name:
+        raise InputError(f"the name of the class folder {printable(folder)} is no text in UTF-8; rename it")
+    name = unicodedata.normalize("NFC", folder.name)
+    if name in side.files:
+        raise InputError(f"{side.root} has two folders called {name!r}, whose accents are composed in one and not in the other; rename or join them")
+    return name
+
+
+def _images(folder: Path, nested: bool, side: Side, above: tuple[Path, ...]) -> Iterator[Path]:
+    for entry in _entries(folder):
+        if entry.name.startswith("."):
+            side.skip("hidden", entry)
+        elif entry.is_symlink() and not entry.exists():
+            side.skip("links to nothing", entry)
+        elif entry.is_dir():
+            if (resolved := entry.resolve()) in above:
+                side.skip("links to a folder above", entry)
+                continue
+            found = list(_images(entry, True, side, (*above, resolved)))
+            if nested:
+                yield from found
+            for path in found if not nested else ():
+                side.skip(NESTED, path)
+            if not found:
+                side.skip("folders without images", entry)
+        elif not entry.is_file():
+            side.skip("neither files nor folders", entry)
+        elif _is_image(entry):
+            yield entry
+        else:
+            side.skip("not images", entry)
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except OSError as error:
+        raise InputError(f"cannot read {error.filename or folder}: {error.strerror}; expected a folder a class, with images") from error
+
+
+@cache
+def _suffixes() -> frozenset[str]:
+    """Of the image formats that Pillow reads."""
+    known = Image.registered_extensions()
+    return frozenset(suffix for suffix, kind in known.items() if kind in Image.OPEN and kind not in NO_IMAGES)
+
+
+def _is_image(path: Path) -> bool:
+    """Whether a file claims to be an image, by its suffix or, where that is none of an image's, by how its content begins."""
+    if path.suffix.lower() in _suffixes():
+        return True
+    try:
+        with Image.open(path) as image:
+            return image.format not in NO_IMAGES
+    except PermissionError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}; mend it or remove it") from error
+    except Exception:  # Pillow's readers raise what they like: this is no image to any of them
+        return False
+
+
+def printable(path: Path | str) -> str:
+    """A name with whatever is no text in it escaped."""
+    return str(path).encode("utf-8", "backslashreplace").decode()
+
+
+def pairing(sides: dict[str, Side]) -> None:
+    """Raises InputError for a class that is on one side only, with the one on the other side that looks like it."""
+    for name, other in zip(sides, reversed(sides), strict=True):
+        missing = sorted(set(sides[name].files) - set(sides[other].files))
+        if missing:
+            alike = next((found for found in sides[other].files if _seen(found) == _seen(missing[0])), None)
+            hint = f"; {other}/ has {alike!r}, which differs in capitals, spaces or look-alike characters only: rename one" if alike else ""
+            more = f", and {len(missing) - 1} more" if len(missing) > 1 else ""
+            raise InputError(f"{sides[name].root.parent}: class {missing[0]!r} is in {name}/ but not in {other}/{more}{hint}")
+
+
+def _seen(name: str) -> str:
+    """A name without what is hard to see: capitals, spaces, forms of one character, characters without width."""
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
+    return "".join(c for c in folded if not c.isspace() and unicodedata.category(c) not in ("Cf", "Cc"))
