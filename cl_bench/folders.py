@@ -29,7 +29,9 @@ class Side:
         count = sum(map(len, self.files.values()))
         linked = f", {self.links} of them links" if self.links else ""
         left = [f"{len(paths)} {reason} ({self.names(paths)})" for reason, paths in self.skipped.items()]
-        return f"{self.root.name}/: {count} images of {len(self.files)} classes used{linked}; skipped: {', '.join(left) or 'none'}"
+        count_left = sum(map(len, self.skipped.values()))
+        told = f"skipped {count_left}: {', '.join(left)}" if left else "nothing skipped"
+        return f"{self.root.name}/: {count} images of {len(self.files)} classes used{linked}; {told}"
 
     def names(self, paths: list[Path]) -> str:
         """The first of some paths below the side, and how many more there are."""
@@ -103,7 +105,7 @@ def _images(folder: Path, nested: bool, side: Side, above: tuple[Path, ...]) -> 
         elif _is_image(entry):
             yield entry
         else:
-            side.skip("not images", entry)
+            side.skip("other than images", entry)
 
 
 def _entries(folder: Path) -> list[Path]:

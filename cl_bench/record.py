@@ -96,7 +96,7 @@ class RunSpec(Strict):
         if not self.dataset_argument:
             return ""
         path, _, options = self.dataset_argument.partition("?")
-        return ":" + "/".join(Path(path).parts[-depth:]) + ("?nested" if "nested" in options.split("&") else "")
+        return ":" + str(Path(*Path(path).parts[-depth:])) + ("?nested" if "nested" in options.split("&") else "")
 
     def benchmark_key(self, depth: int = 1) -> str:
         """Data set and number of tasks, such as "glyphs/10"."""
