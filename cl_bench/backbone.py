@@ -1,5 +1,6 @@
-"""Frozen timm vision transformers: resolve a name, load and verify weights, and run them with a method's own attention."""
+"""Frozen timm vision transformers: resolve a name, load and verify weights, and run them with a method's edits."""
 
+import copy
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,15 +13,8 @@ from cl_bench import clip
 from cl_bench import weights as weight_files
 from cl_bench.config import BackboneSpec, unknown
 from cl_bench.errors import InputError
-from cl_bench.nn.kernel import Kernel
-from cl_bench.nn.precision import autocast
-from cl_bench.nn.prompts import attention_with
-
-Attend = Callable[[int, Block, Tensor, int | None], Tensor]
-"""(block index, block, tokens (B, N, D) before norm1, read) -> attention output of the first `read` tokens (None: all), (B, read or N, D),
-before layer scale and the residual sum."""
-BeforeBlock = Callable[[int, Tensor], Tensor]
-"""(block index, tokens (B, N, D)) -> tokens (B, N', D) that enter the block."""
+from cl_bench.nn.edits import NONE, Edits
+from cl_bench.nn.forward import embedded, last_norm, through_blocks
 
 
 class Backbone(nn.Module):
@@ -47,9 +41,24 @@ class Backbone(nn.Module):
         """Number of blocks."""
         return len(self.vit.blocks)
 
-    def features(self, images: Tensor, attend: Attend | None = None) -> Tensor:
+    def features(self, images: Tensor, edits: Edits = NONE) -> Tensor:
         """Features (B, D) of normalised images (B, 3, H, W): timm's own pooling of the final tokens, the class token where there is one."""
-        return self.vit.forward_head(tokens(self.vit, images, attend, read=self.read), pre_logits=True)
+        return self.finish(embedded(self.vit, images), 0, edits)
+
+    def hidden(self, images: Tensor, until: int, edits: Edits = NONE) -> Tensor:
+        """The tokens (B, N, D) that enter block `until`; what a method trains may start there."""
+        return through_blocks(self.vit, embedded(self.vit, images), edits, until=until)
+
+    def finish(self, tokens: Tensor, start: int, edits: Edits = NONE) -> Tensor:
+        """Features (B, D) of tokens (B, N, D) that enter block `start`."""
+        x = through_blocks(self.vit, tokens, edits, first=start, read=self.read)
+        return self.vit.forward_head(last_norm(self.vit, x, edits), pre_logits=True)
+
+    def trainable_copy(self) -> "Backbone":
+        """A copy of the network, without the text tower, all of which is trained: full fine-tuning. It is part of the method's state."""
+        twin = Backbone(copy.deepcopy(self.vit), self.spec, self.weights_sha256)
+        twin.vit.requires_grad_(True)
+        return twin
 
     @property
     def read(self) -> int | None:
@@ -64,38 +73,6 @@ class Backbone(nn.Module):
         """
         known = getattr(images, "frozen_features", None)
         return known(self) if known is not None else self.features(images)
-
-
-def tokens(
-    vit: VisionTransformer, images: Tensor, attend: Attend | None = None, before_block: BeforeBlock | None = None, read: int | None = None
-) -> Tensor:
-    """The first `read` (None: all) tokens (B, N, D) after the final norm, from timm's own parts; the last block computes no others.
-
-    All but that norm computes in the precision of `network_in`. `attend` replaces norm1 and attention of every block, `before_block` may change the
-    tokens that enter one.
-    """
-    if attend is None:
-        attend = attend_alone
-    with autocast(images.device):
-        x = vit.norm_pre(vit.patch_drop(vit._pos_embed(vit.patch_embed(images))))  # (B, N, D)
-        for index, block in enumerate(vit.blocks):
-            if before_block is not None:
-                x = before_block(index, x)
-            wanted = read if block is vit.blocks[-1] else None
-            x = feed_forward(block, x[:, :wanted], attend(index, block, x, wanted))
-    return vit.norm(x)
-
-
-@Kernel
-def feed_forward(block: Block, x: Tensor, attended: Tensor) -> Tensor:
-    """What a block makes of its tokens and their attention."""
-    x = x + block.drop_path1(block.ls1(attended))
-    return x + block.drop_path2(block.ls2(block.mlp(block.norm2(x))))
-
-
-def attend_alone(index: int, block: Block, x: Tensor, read: int | None) -> Tensor:
-    """Attention without prompts."""
-    return attention_with(block.attn, x, read=read, norm=block.norm1)
 
 
 def require_class_token(backbone: Backbone, method: str) -> None:

@@ -115,7 +115,7 @@ class ClipTuning(Prompted):
 
     def loss(self, images: Tensor, labels: Tensor, task: Task) -> Tensor:
         """CE(z / tau, y) over the classes of the current task."""
-        z = self.scores(self.backbone.features(images, self.prompts.attend), self.text_features[task.first_label :])  # (B, c_t)
+        z = self.scores(self.backbone.features(images, self.prompts), self.text_features[task.first_label :])  # (B, c_t)
         return F.cross_entropy(z / self.config.temperature, labels - task.first_label)
 
     def trained_parameters(self) -> list[dict]:
@@ -138,10 +138,10 @@ class ClipTuning(Prompted):
         """One plain pass over the task's images, for the moments of its attention and for Gaussians; then refinement."""
         if moments is None and not self.config.refine_head:
             return
-        attend = moments.observing(self.prompts) if moments else self.prompts.attend
+        edits = moments.observing(self.prompts) if moments else self.prompts
         features, labels = [], []
         for images, answers in trainer.plain(task, self.statistics_batch):
-            features.append(self.backbone.features(images, attend))
+            features.append(self.backbone.features(images, edits))
             labels.append(answers)
         if self.config.refine_head:
             self._describe(torch.cat(features), torch.cat(labels), task)
@@ -197,4 +197,4 @@ class ClipTuning(Prompted):
 
     def predict(self, images: Tensor) -> Tensor:
         """Scores of all classes seen, (B, K_seen)."""
-        return self.scores(self.backbone.features(images, self.prompts.attend), self.text_features)
+        return self.scores(self.backbone.features(images, self.prompts), self.text_features)

@@ -21,7 +21,7 @@ from cl_bench import seeds
 from cl_bench.backbone import Backbone
 from cl_bench.errors import InputError
 from cl_bench.nn.pool import cosines, majority, nearest, uniform
-from cl_bench.nn.prefix import Prefixes, without_permute
+from cl_bench.nn.prompts import Prefixes, without_permute
 from cl_bench.query_tuning import QueryTuning, QueryTuningConfig
 from cl_bench.stream import StreamInfo, Task
 from cl_bench.work import Extra
@@ -127,7 +127,7 @@ class DualPrompting(QueryTuning):
             ids = majority(ids, self.S)
         self.count("selected", ids, self.S, len(images) // len(ids))
         pulled = similarity.gather(1, ids.expand(len(images), -1)).mean()
-        features = self.backbone.features(images, self.prefixes(ids[:, 0], len(images)).attend)
+        features = self.backbone.features(images, self.prefixes(ids[:, 0], len(images)))
         return self.cross_entropy(features, labels, task) - self.config.pull * pulled
 
     def represent(self, images: Tensor, q: Tensor) -> Tensor:
@@ -135,7 +135,7 @@ class DualPrompting(QueryTuning):
         known = self.k if self.config.eval_keys == "all" else self.k[: self.tasks_seen]
         ids = nearest(cosines(q, known), 1)
         ids = majority(ids, self.S) if self.config.batchwise_eval else ids
-        return self.backbone.features(images, self.prefixes(ids[:, 0], len(images)).attend)
+        return self.backbone.features(images, self.prefixes(ids[:, 0], len(images)))
 
     def chosen_prefixes(self, ids: Tensor) -> Prefixes:
         """The prefixes of images that use the E-prompts `ids` (B,), or (1,) for all."""

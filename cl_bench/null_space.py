@@ -26,7 +26,7 @@ from cl_bench import seeds
 from cl_bench.backbone import Backbone
 from cl_bench.config import Strict
 from cl_bench.errors import InputError
-from cl_bench.nn.projection import Nullity, ProjectedAdam, null_projector, random_projector
+from cl_bench.nn.projection import Nullity, ProjectedAdam, fused_projection, ln_loss, share_outside_null
 from cl_bench.nn.statistics import AttentionMoments
 from cl_bench.stream import StreamInfo, Task
 from cl_bench.trainer import Trainer
@@ -171,33 +171,3 @@ class NullSpaceUpdates:
     def diagnostics(self) -> dict:
         """The nullities of every block, found after this task, and the share of the task's update outside the null spaces before it."""
         return {**super().diagnostics(), "R1": self.R1, "R2": self.R2, "update_inside_protected": self.inside}
-
-
-def share_outside_null(delta: Tensor, C: Tensor, rule: Nullity) -> float:
-    """|delta - delta Pi| / |delta| of an update (M, D), Pi onto the null space of C (D, D); 0 where nothing moved."""
-    delta = delta.double()
-    return float((delta - delta @ null_projector(C, rule)[0]).norm() / delta.norm()) if delta.any() else 0.0
-
-
-def fused_projection(
-    C: Tensor, eta: float, rule: Nullity, norm: str, subspace: str = "nsp", generator: torch.Generator | None = None
-) -> tuple[Tensor, int]:
-    """eta B + (1 - eta) I (n, n) of a covariance C (n, n), and the nullity R; Algorithm 2.
-
-    B = Pi / ||Pi||_F = Pi / sqrt(R) with `norm="fro"`, Pi itself with "none". In place of the null space's Pi, "random" takes a random
-    subspace of the same R and "iso" the identity, whose multiple then is what a null direction gets.
-    """
-    Pi, R = null_projector(C, rule)
-    I = torch.eye(len(C), dtype=C.dtype, device=C.device)
-    if subspace == "random":
-        Pi = random_projector(len(C), R, generator).to(C)
-    elif subspace == "iso":
-        Pi = I
-    B = Pi / R**0.5 if norm == "fro" else Pi
-    return eta * B + (1 - eta) * I, R
-
-
-def ln_loss(P: Tensor, P_prev: Tensor, reduction: str) -> Tensor:
-    """L_LN (eq. 27): change of every prompt's mean and (biased) standard deviation over its D entries, summed over blocks."""
-    drift = (P.mean(2) - P_prev.mean(2)).abs() + (P.std(2, correction=0) - P_prev.std(2, correction=0)).abs()  # (L, M)
-    return drift.sum() if reduction == "l1" else drift.mean(1).sum()

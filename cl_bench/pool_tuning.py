@@ -21,8 +21,10 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from cl_bench import seeds
-from cl_bench.backbone import Backbone, tokens
+from cl_bench.backbone import Backbone
 from cl_bench.errors import InputError
+from cl_bench.nn.edits import Edits
+from cl_bench.nn.forward import tokens
 from cl_bench.nn.pool import Chosen, cosines, majority, nearest, uniform
 from cl_bench.nn.statistics import AttentionMoments, TokenMoments
 from cl_bench.query_tuning import QueryTuning, QueryTuningConfig
@@ -56,6 +58,23 @@ class PoolConfig(QueryTuningConfig):
     batchwise_train: bool = True  # one choice of prompts for a whole training batch, by majority (published)
     batchwise_eval: bool = False  # at prediction too (published; reads the task from the batch)
     eval_batch: int = Field(16, ge=1)  # test images of one task that are predicted together, where predictions depend on the batch (published)
+
+
+class Carried(Edits):
+    """The chosen prompts of the first L blocks as tokens that join the image's and stay; `moments` may see the image tokens of every block."""
+
+    def __init__(self, chosen: Chosen, position: Tensor | None, moments: TokenMoments | None):
+        self.chosen, self.position, self.moments = chosen, position, moments
+        self.layers, self.size = len(chosen.P), chosen.ids.shape[1] * (chosen.P.shape[1] // chosen.size)
+
+    def tokens(self, l: int, x: Tensor) -> Tensor:
+        """x with the prompts of block l behind it, at the class token's position in the first one where that is given."""
+        if self.moments:
+            self.moments.see(l, x[:, : x.shape[1] - min(l, self.layers) * self.size])
+        if l >= self.layers:
+            return x
+        prompts = self.chosen.as_tokens(l).to(x.dtype).expand(len(x), -1, -1)
+        return torch.cat([x, prompts if self.position is None or l else prompts + self.position], dim=1)
 
 
 class PoolTuning(QueryTuning):
@@ -121,23 +140,12 @@ class PoolTuning(QueryTuning):
     def prompted(self, images: Tensor, chosen: Chosen, moments: AttentionMoments | TokenMoments | None = None) -> Tensor:
         """Features (B, D) with the chosen prompts, while `moments` may see the image tokens."""
         if self.config.carry == "drop":
-            return self.backbone.features(images, moments.observing(chosen) if moments else chosen.attend)
-        vit, size = self.backbone.vit, self.config.top_k * self.config.prompt_length
-
-        def insert(index: int, x: Tensor) -> Tensor:
-            if moments:
-                moments.see(index, x[:, : x.shape[1] - min(index, self.config.layers) * size])
-            if index >= self.config.layers:
-                return x
-            prompts = chosen.tokens(index).to(x.dtype).expand(len(x), -1, -1)
-            if self.config.position == "cls" and index == 0:
-                prompts = prompts + vit.pos_embed[:, :1]
-            return torch.cat([x, prompts], dim=1)
-
-        x = tokens(vit, images, before_block=insert, read=self.backbone.read if self.config.head == "token" else None)  # (B, N + L k L_p, D)
+            return self.backbone.features(images, moments.observing(chosen) if moments else chosen)
+        carried = Carried(chosen, self.backbone.vit.pos_embed[:, :1] if self.config.position == "cls" else None, moments)
         if self.config.head == "token":
-            return vit.forward_head(x, pre_logits=True)
-        return vit.fc_norm(x[:, -self.config.layers * size :].mean(1))
+            return self.backbone.features(images, carried)
+        x = tokens(self.backbone.vit, images, carried)  # (B, N + L k L_p, D)
+        return self.backbone.vit.fc_norm(x[:, -self.config.layers * carried.size :].mean(1))
 
     def visits(self, task: Task, trainer: Trainer, rows: np.ndarray | None = None) -> Iterator[tuple[Tensor, Tensor, Chosen]]:
         """One plain pass over the task's images (or the given rows) after training: input, queries, and the prompts that prediction gives them."""

@@ -99,7 +99,7 @@ class PromptTuning(Prompted):
 
     def loss(self, images: Tensor, labels: Tensor, task: Task) -> Tensor:
         """CE(z / tau, y) over the classes of the current task."""
-        z = self.head.current(self.backbone.features(images, self.prompts.attend))  # (B, c_t)
+        z = self.head.current(self.backbone.features(images, self.prompts))  # (B, c_t)
         return F.cross_entropy(z / self.config.temperature, labels - task.first_label)
 
     def trained_parameters(self) -> list[torch.nn.Parameter]:
@@ -133,4 +133,4 @@ class PromptTuning(Prompted):
 
     def predict(self, images: Tensor) -> Tensor:
         """Scores of all heads, (B, K_seen)."""
-        return self.head(self.backbone.features(images, self.prompts.attend))
+        return self.head(self.backbone.features(images, self.prompts))

@@ -16,9 +16,9 @@ from cl_bench import assemble
 from cl_bench.backbone import Backbone
 from cl_bench.errors import InputError
 from cl_bench.method import GradientMethod
+from cl_bench.nn.attention import explicit
 from cl_bench.nn.precision import autocast, network_in
 from cl_bench.nn.projection import ProjectedAdam
-from cl_bench.nn.prompts import explicit
 from cl_bench.record import RunSpec
 from cl_bench.stream import Stream, Task
 from cl_bench.trainer import Trainer

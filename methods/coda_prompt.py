@@ -21,7 +21,7 @@ from cl_bench import seeds
 from cl_bench.backbone import Backbone
 from cl_bench.errors import InputError
 from cl_bench.nn.heads import HeadInit
-from cl_bench.nn.prefix import Prefixes
+from cl_bench.nn.prompts import Prefixes
 from cl_bench.query_tuning import QueryTuning, QueryTuningConfig
 from cl_bench.stream import StreamInfo, Task, TaskInfo
 from cl_bench.work import Extra
@@ -112,7 +112,7 @@ class CodaPrompt(QueryTuning):
         """CE over the current task's classes, and the orthogonality penalty where it has a weight."""
         prefixes = self.prefixes(self.backbone.frozen_features(images))
         self.lengths = {layer: torch.cat(pair, dim=1).detach().flatten(1).norm(dim=1).mean() for layer, pair in prefixes.blocks.items()}
-        loss = self.cross_entropy(self.backbone.features(images, prefixes.attend), labels, task)
+        loss = self.cross_entropy(self.backbone.features(images, prefixes), labels, task)
         return loss + self.config.ortho_mu * self.penalty() if self.config.ortho_mu else loss
 
     def penalty(self) -> Tensor:
@@ -125,7 +125,7 @@ class CodaPrompt(QueryTuning):
 
     def represent(self, images: Tensor, q: Tensor) -> Tensor:
         """Features under each image's own sum of components."""
-        return self.backbone.features(images, self.prefixes(q).attend)
+        return self.backbone.features(images, self.prefixes(q))
 
     def rate(self, done: int) -> float:
         """cos(99 pi max(0, e - 1) / (200 (E - 1))) in pass e = 0..E-1; `unlagged` has e in place of e - 1, and ends at 0.016."""

@@ -20,10 +20,11 @@ from cl_bench import seeds
 from cl_bench.backbone import Backbone
 from cl_bench.dual_prompting import AS_PUBLISHED as DUAL_AS_PUBLISHED
 from cl_bench.dual_prompting import DualConfig, DualPrompting
+from cl_bench.nn.attention import queries
+from cl_bench.nn.edits import Watched
 from cl_bench.nn.pool import cosines, nearest
-from cl_bench.nn.prefix import Prefixes
 from cl_bench.nn.projection import ProjectedAdam
-from cl_bench.nn.prompts import queries
+from cl_bench.nn.prompts import Prefixes
 from cl_bench.nn.statistics import QueryMoments
 from cl_bench.nn.subspaces import Subspaces
 from cl_bench.stream import StreamInfo, Task
@@ -149,7 +150,7 @@ class DualPromptPGP(DualPrompting):
                         collected.append(queries(block.attn, block.norm1(x)).flatten(1))  # noqa: B023
                     return prefixes.attend(index, block, x, read)
 
-                self.backbone.features(images, attend)
+                self.backbone.features(images, Watched(prefixes, attend))
             Z = pgp.principal_scores(torch.cat(collected), SCORES)
             found.append((Z @ Z.T)[None])
         return torch.stack(found)

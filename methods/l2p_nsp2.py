@@ -19,9 +19,9 @@ from torch.nn import functional as F
 
 from cl_bench.backbone import Backbone
 from cl_bench.errors import InputError
-from cl_bench.nn.projection import keep_norm_outside, null_projector
+from cl_bench.nn.projection import keep_norm_outside, null_projector, share_outside_null
 from cl_bench.nn.statistics import AttentionMoments
-from cl_bench.null_space import NullSpaceConfig, NullSpaceUpdates, share_outside_null
+from cl_bench.null_space import NullSpaceConfig, NullSpaceUpdates
 from cl_bench.pool_tuning import AS_PUBLISHED as POOL_AS_PUBLISHED
 from cl_bench.pool_tuning import PoolConfig, PoolTuning
 from cl_bench.stream import StreamInfo, Task

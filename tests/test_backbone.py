@@ -6,12 +6,13 @@ import torch
 import toys
 from safetensors.torch import save_file
 
-import cl_bench.nn.prompts
+import cl_bench.nn.attention
 from cl_bench import backbone as backbones
-from cl_bench.backbone import attend_alone
 from cl_bench.errors import InputError
+from cl_bench.nn.attention import attention_with, prompt_keys_values
+from cl_bench.nn.edits import NONE, Watched
 from cl_bench.nn.precision import network_in
-from cl_bench.nn.prompts import DeepPrompts, attention_with, prompt_keys_values
+from cl_bench.nn.prompts import DeepPrompts
 from cl_bench.nn.statistics import AttentionMoments
 
 VARIANTS = {
@@ -36,7 +37,7 @@ def test_features_without_prompts_equal_timms_own_forward(changes):
     expected = trunk.vit(images)
     none = DeepPrompts(2, 0, trunk.width, torch.Generator())
     assert torch.allclose(trunk.features(images), expected, atol=1e-6)
-    assert torch.allclose(trunk.features(images, none.attend), expected, atol=1e-6)
+    assert torch.allclose(trunk.features(images, none), expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANTS)
@@ -49,7 +50,7 @@ def test_prompts_as_keys_and_values_equal_prompts_as_tokens_whose_outputs_are_dr
         z = torch.cat([x, prompts.P[index].expand(len(x), -1, -1)], dim=1)
         return block.attn(block.norm1(z))[:, : read or x.shape[1]]
 
-    assert torch.allclose(trunk.features(images, prompts.attend), trunk.features(images, as_tokens), atol=1e-5)
+    assert torch.allclose(trunk.features(images, prompts), trunk.features(images, Watched(NONE, as_tokens)), atol=1e-5)
 
 
 @pytest.mark.parametrize(("changes", "last"), [({}, 1), ({"reg_tokens": 4}, 1), ({"global_pool": "avg"}, 5)])
@@ -59,9 +60,9 @@ def test_the_last_block_computes_the_tokens_that_are_read_and_no_others(changes,
     images, counts = torch.randn(3, 3, *trunk.vit.patch_embed.img_size), []
     for block in trunk.vit.blocks:
         block.mlp.register_forward_pre_hook(lambda module, inputs: counts.append(inputs[0].shape[1]))
-    for attend in (None, prompts.attend, AttentionMoments(prompts.P, trunk.vit).observing(prompts)):
+    for edits in (NONE, prompts, AttentionMoments(prompts.P, trunk.vit).observing(prompts)):
         with torch.no_grad():
-            trunk.features(images, attend)
+            trunk.features(images, edits)
     assert counts == [5 + changes.get("reg_tokens", 0), last] * 3
 
 
@@ -69,9 +70,9 @@ def test_the_fused_kernel_and_the_explicit_map_give_the_same_features_and_gradie
     trunk = toys.backbone()
     images, found = torch.randn(3, 3, 16, 16), []
     for tokens in (0, 128):
-        monkeypatch.setattr(cl_bench.nn.prompts, "EXPLICIT_TOKENS", tokens)
+        monkeypatch.setattr(cl_bench.nn.attention, "EXPLICIT_TOKENS", tokens)
         prompts = DeepPrompts(2, 3, trunk.width, torch.Generator().manual_seed(1))
-        features = trunk.features(images, prompts.attend)
+        features = trunk.features(images, prompts)
         features.square().sum().backward()
         found.append((features.detach(), prompts.P.grad))
     assert all(torch.allclose(one, other, rtol=1e-4, atol=1e-5) for one, other in zip(*found, strict=True))
@@ -197,11 +198,11 @@ def test_in_bf16_the_network_alone_is():
 
     def watched(index, block, x, read):
         seen.append((x.dtype, block.attn.qkv(block.norm1(x)).dtype))
-        return attend_alone(index, block, x, read)
+        return NONE.attend(index, block, x, read)
 
-    exact = trunk.features(images, watched)
+    exact = trunk.features(images, Watched(NONE, watched))
     with network_in("bf16"):
-        found = trunk.features(images, watched)
+        found = trunk.features(images, Watched(NONE, watched))
         assert (found @ found.T).dtype == found.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
     assert seen == [(torch.float32, torch.float32)] * trunk.depth + [(torch.float32, torch.bfloat16)] * trunk.depth
     assert 0 < (found - exact).abs().max() < 0.05 * exact.abs().max()

@@ -150,7 +150,7 @@ def test_class_statistics_are_those_of_each_class_in_stream_order_for_any_batch_
     toys.learn(other, stream, upto=1)
     assert torch.allclose(method.means, other.means, atol=1e-5) and torch.allclose(method.factors, other.factors, atol=1e-4)
     task = stream.task(0)
-    features = torch.cat([method.backbone.features(x, method.prompts.attend) for x, _ in task.plain(100)]).detach()
+    features = torch.cat([method.backbone.features(x, method.prompts) for x, _ in task.plain(100)]).detach()
     for label in range(2):
         own = features[task.labels == label].double()
         assert torch.allclose(method.means[label].double(), own.mean(0), atol=1e-5)

@@ -6,8 +6,9 @@ import toys
 
 from cl_bench.errors import InputError, RunFailed
 from cl_bench.gradient_projection import principal_scores
-from cl_bench.nn.prefix import Prefixes, without_permute
-from cl_bench.nn.prompts import attention_with, queries, queries_keys_values, split_heads
+from cl_bench.nn.attention import attention_with, queries, queries_keys_values, split_heads
+from cl_bench.nn.edits import Watched
+from cl_bench.nn.prompts import Prefixes, without_permute
 
 TASKS = [[2, 0], [1, 3, 4], [5, 6]]
 IMAGES = torch.randn(8, 3, 16, 16, generator=torch.Generator().manual_seed(1))
@@ -38,7 +39,7 @@ def test_prefixes_stand_before_softmax_and_add_no_token():
 def test_without_prefixes_it_is_the_frozen_network():
     trunk = toys.backbone()
     none = Prefixes({0: (torch.zeros(1, 0, 32), torch.zeros(1, 0, 32))})
-    assert torch.allclose(trunk.features(IMAGES, none.attend), trunk.features(IMAGES), atol=1e-6)
+    assert torch.allclose(trunk.features(IMAGES, none), trunk.features(IMAGES), atol=1e-6)
 
 
 def test_every_image_gets_the_prefix_of_its_own_key():
@@ -89,7 +90,7 @@ def test_the_keys_of_tasks_to_come_are_compared_only_as_published():
     for method in (seen, everything):
         method.k.data[2] = method.backbone.frozen_features(IMAGES[:1])[0]  # a future task's key that fits the image exactly
     q = seen.backbone.frozen_features(IMAGES[:1])
-    own, future = (seen.backbone.features(IMAGES[:1], seen.prefixes(torch.tensor([i]), 1).attend) for i in (0, 2))
+    own, future = (seen.backbone.features(IMAGES[:1], seen.prefixes(torch.tensor([i]), 1)) for i in (0, 2))
     assert torch.allclose(seen.represent(IMAGES[:1], q), own, atol=1e-6)
     assert torch.allclose(everything.represent(IMAGES[:1], q), future, atol=1e-6)
 
@@ -131,7 +132,7 @@ def old_queries(method, tasks=TASKS):
         return prefixes.attend(index, block, x, read)
 
     for images, _ in toys.stream(tasks).task(0).plain(24):
-        method.backbone.features(images, attend)
+        method.backbone.features(images, Watched(prefixes, attend))
     return [torch.cat(parts, dim=1).detach() for parts in found]
 
 

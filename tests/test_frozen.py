@@ -6,6 +6,7 @@ import torch
 import toys
 
 from cl_bench.frozen import split
+from cl_bench.nn.edits import NONE
 
 TASKS = [[2, 0], [1, 3, 4], [5, 6]]
 
@@ -17,9 +18,9 @@ class Counting:
         self.images, self._original = 0, backbone.features
         backbone.features = self
 
-    def __call__(self, images, attend=None):
-        self.images += len(images) if attend is None else 0
-        return self._original(images, attend)
+    def __call__(self, images, edits=NONE):
+        self.images += len(images) if edits is NONE else 0
+        return self._original(images, edits)
 
 
 @pytest.mark.parametrize(("augment", "passes"), [("none", 1), ("crop", 5)])

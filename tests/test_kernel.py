@@ -24,7 +24,7 @@ def _plain_again():
 def outcome(trunk, images, grad):
     prompts = DeepPrompts(4, 3, trunk.width, torch.Generator().manual_seed(1))
     with torch.enable_grad() if grad else torch.inference_mode():
-        features = trunk.features(images, prompts.attend)
+        features = trunk.features(images, prompts)
         if grad:
             features.square().sum().backward()
     return features.detach(), prompts.P.grad if grad else torch.zeros(1)

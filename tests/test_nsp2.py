@@ -6,10 +6,9 @@ import toys
 from test_statistics import omegas
 from timm.models.vision_transformer import Block
 
-from cl_bench.nn.projection import null_projector
-from cl_bench.nn.prompts import attention_with, prompt_keys_values
+from cl_bench.nn.attention import attention_with, prompt_keys_values
+from cl_bench.nn.projection import ln_loss, null_projector
 from cl_bench.nn.statistics import AttentionMoments
-from cl_bench.null_space import ln_loss
 
 TASKS = [[2, 0], [1, 3, 4], [5, 6]]
 

@@ -7,12 +7,11 @@ import pytest
 import torch
 from timm.models.vision_transformer import VisionTransformer
 
-from cl_bench import backbone as backbones
-from cl_bench.nn.projection import ProjectedAdam, nullity
+from cl_bench.nn import forward
+from cl_bench.nn.projection import ProjectedAdam, fused_projection, nullity
 from cl_bench.nn.prompts import DeepPrompts
 from cl_bench.nn.statistics import AttentionMoments
 from cl_bench.nn.subspaces import grown_basis
-from cl_bench.null_space import fused_projection
 from cl_bench.order import class_order
 
 ORACLE = Path(__file__).resolve().parents[2] / "shared" / "oracle"
@@ -46,8 +45,8 @@ def case():
     images = torch.tensor(np.random.default_rng(11).standard_normal((8, 3, 224, 224)), dtype=torch.float32)
     moments = AttentionMoments(prompts.P, vit)
     with torch.no_grad():
-        backbones.tokens(vit, images, moments.observing(prompts))
-    tokens = backbones.tokens(vit, images, prompts.attend)
+        forward.tokens(vit, images, moments.observing(prompts))
+    tokens = forward.tokens(vit, images, prompts)
     weights = torch.tensor(np.random.default_rng(12).standard_normal(768), dtype=torch.float32)
     (tokens[:, 0] @ weights).sum().backward()
     return numbers, prompts, tokens.detach(), moments

@@ -116,7 +116,7 @@ def test_clip_nsp2_learns_and_predicts_as_the_published_code(tag, given_draws):
         assert losses == pytest.approx(numbers[f"{tag}:{t}_losses"].tolist(), rel=EXACT)
         assert close(f"{t}_P_end", method.P) and close(f"{t}_s_end", method.logit_scale)
         with torch.no_grad():
-            assert close(f"{t}_test_feature", method.backbone.features(test, method.prompts.attend))
+            assert close(f"{t}_test_feature", method.backbone.features(test, method.prompts))
             assert close(f"{t}_test_logits_unrefined", method.predict(test))
         given_draws.update(task=index, epoch=0)
         method.end_task(task, Plain())

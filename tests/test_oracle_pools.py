@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from cl_bench import registry
+from cl_bench.nn.attention import queries
+from cl_bench.nn.edits import Watched
 from cl_bench.nn.pool import cosines, majority, nearest
-from cl_bench.nn.prompts import queries
 from cl_bench.nn.statistics import QueryMoments
 from cl_bench.query_tuning import QueryTuning
 from cl_bench.stream import TaskInfo
@@ -243,7 +244,7 @@ def compare_statistics(walk: Walk, index: int) -> None:
             seen[block] = queries(module.attn, module.norm1(x))  # (B, H, N, d)
             return prefixes.attend(block, module, x, read)
 
-        method.backbone.features(images, attend)
+        method.backbone.features(images, Watched(prefixes, attend))
         method.backbone.features(images, moments.observing(prefixes))
     for block, q in seen.items():
         found = q[:3].flatten(2) @ oracle.probe(3, 204, 3).float()

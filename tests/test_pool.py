@@ -52,12 +52,12 @@ def test_the_vote_counts_how_often_an_entry_is_among_the_choices():
 def test_each_image_attends_to_its_own_prompts_only(shared):
     trunk, pool = toys.backbone(), torch.randn(2, 4 * 3, 32)
     ids = torch.tensor([[2, 0]]) if shared else torch.tensor([[2, 0], [1, 3], [0, 1], [3, 2], [2, 1], [0, 2], [1, 0]])
-    together = trunk.features(IMAGES, Chosen(pool, ids, 4).attend)
+    together = trunk.features(IMAGES, Chosen(pool, ids, 4))
     for row, image in enumerate(IMAGES):
         own = DeepPrompts(2, 6, 32, torch.Generator())
         entries = ids[0 if shared else row].tolist()
         own.P.data = torch.cat([pool[:, 3 * entry : 3 * entry + 3] for entry in entries], dim=1)
-        assert torch.allclose(trunk.features(image[None], own.attend)[0], together[row], atol=1e-5)
+        assert torch.allclose(trunk.features(image[None], own)[0], together[row], atol=1e-5)
 
 
 def test_with_the_whole_pool_chosen_it_is_deep_prompt_tuning():
@@ -65,7 +65,7 @@ def test_with_the_whole_pool_chosen_it_is_deep_prompt_tuning():
     prompts = DeepPrompts(2, 16, 32, torch.Generator())
     prompts.P.data = method.P.data
     q = method.backbone.frozen_features(IMAGES)
-    assert torch.allclose(method.represent(IMAGES, q), method.backbone.features(IMAGES, prompts.attend), atol=1e-5)
+    assert torch.allclose(method.represent(IMAGES, q), method.backbone.features(IMAGES, prompts), atol=1e-5)
 
 
 def test_one_hot_rows_name_the_pool_rows_of_every_extra_key():
@@ -85,7 +85,7 @@ def test_the_loss_by_hand():
         similarity = torch.stack([q @ key / q.norm() / key.norm() for key in method.K])
         best = similarity.topk(2)
         z = torch.full((7,), -torch.inf)
-        features = method.backbone.features(image[None], Chosen(method.P, best.indices[None], 4).attend)
+        features = method.backbone.features(image[None], Chosen(method.P, best.indices[None], 4))
         z[:2] = method.head.current(features)[0]  # scores of all classes, those outside the task masked
         total = total + F.cross_entropy(z, label) - 0.7 * best.values.sum()
     assert method.loss(images, labels, task).item() == pytest.approx(total.item() / 6, abs=1e-4)

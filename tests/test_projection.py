@@ -5,8 +5,7 @@ import pytest
 import torch
 
 from cl_bench.nn.heads import TaskHeads
-from cl_bench.nn.projection import ProjectedAdam, nullity
-from cl_bench.null_space import fused_projection
+from cl_bench.nn.projection import ProjectedAdam, fused_projection, nullity
 
 
 def covariance(n: int, seed: int = 0) -> torch.Tensor:

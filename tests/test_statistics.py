@@ -4,8 +4,10 @@ import pytest
 import torch
 import toys
 
-import cl_bench.nn.prompts
-from cl_bench.nn.prompts import DeepPrompts, attention_map, queries_keys_values
+import cl_bench.nn.attention
+from cl_bench.nn.attention import attention_map, queries_keys_values
+from cl_bench.nn.edits import Watched
+from cl_bench.nn.prompts import DeepPrompts
 from cl_bench.nn.statistics import AttentionMoments
 
 
@@ -37,7 +39,7 @@ def moments_of(trunk, prompts, images, batch):
 
 @pytest.mark.parametrize("explicit_tokens", [0, 128])
 def test_accumulated_covariances_equal_those_of_explicit_attention_maps(explicit_tokens, monkeypatch):
-    monkeypatch.setattr(cl_bench.nn.prompts, "EXPLICIT_TOKENS", explicit_tokens)  # 0: the fused kernel, as on a GPU
+    monkeypatch.setattr(cl_bench.nn.attention, "EXPLICIT_TOKENS", explicit_tokens)  # 0: the fused kernel, as on a GPU
     trunk = toys.backbone()
     prompts = DeepPrompts(2, 4, 32, torch.Generator().manual_seed(1))
     images = torch.randn(6, 3, 16, 16)
@@ -48,7 +50,7 @@ def test_accumulated_covariances_equal_those_of_explicit_attention_maps(explicit
         return prompts.attend(index, block, x, read)
 
     with torch.no_grad():
-        trunk.features(images, watched)
+        trunk.features(images, Watched(prompts, watched))
         moments = moments_of(trunk, prompts, images, 6)
         for layer, (C1, C2) in enumerate(zip(*moments.covariances(), strict=True)):
             first, second = (o.double() for o in omegas(trunk.vit.blocks[layer], inputs[layer], prompts.P[layer]))
@@ -67,7 +69,7 @@ def test_statistics_do_not_depend_on_how_images_are_batched_and_leave_features_a
         assert torch.allclose(a, b, rtol=1e-5, atol=1e-5 * a.abs().max().item())
     with torch.no_grad():
         assert torch.allclose(
-            trunk.features(images, prompts.attend), trunk.features(images, AttentionMoments(prompts.P, trunk.vit).observing(prompts)), atol=1e-5
+            trunk.features(images, prompts), trunk.features(images, AttentionMoments(prompts.P, trunk.vit).observing(prompts)), atol=1e-5
         )
 
 

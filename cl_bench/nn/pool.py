@@ -4,7 +4,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cl_bench.nn.prompts import ExtraKeys, prompt_keys_values
+from cl_bench.nn.attention import prompt_keys_values
+from cl_bench.nn.prompts import ExtraKeys
 
 
 def cosines(queries: Tensor, keys: Tensor) -> Tensor:
@@ -48,18 +49,18 @@ class Chosen(ExtraKeys):
         """(S, ...) -> (B, k, ...): a product with one-hot rows, whose gradient has one order of summation on every device."""
         return (self._one_hot.to(entries.dtype) @ entries.flatten(1)).unflatten(2, entries.shape[1:])
 
-    def keys_values(self, index: int, block: nn.Module) -> tuple[Tensor, Tensor] | None:
+    def keys_values(self, l: int, block: nn.Module) -> tuple[Tensor, Tensor] | None:
         """k, v (B, H, k * m, d)."""
-        if index >= len(self.P):
+        if l >= len(self.P):
             return None
-        pair = torch.stack(prompt_keys_values(block.attn, block.norm1(self.P[index])))  # (2, H, S * m, d)
+        pair = torch.stack(prompt_keys_values(block.attn, block.norm1(self.P[l])))  # (2, H, S * m, d)
         entries = pair.unflatten(2, (self.size, -1)).movedim(2, 0)  # (S, 2, H, m, d)
         k, v = self._pick(entries).movedim(1, 3).flatten(3, 4).unbind(1)  # (B, k, 2, H, m, d) -> (B, 2, H, k * m, d)
         return k, v
 
-    def tokens(self, index: int) -> Tensor:
-        """The chosen prompts of block `index` as tokens, (B, k * m, D)."""
-        return self._pick(self.P[index].unflatten(0, (self.size, -1))).flatten(1, 2)
+    def as_tokens(self, l: int) -> Tensor:
+        """The chosen prompts of block l as tokens, (B, k * m, D)."""
+        return self._pick(self.P[l].unflatten(0, (self.size, -1))).flatten(1, 2)
 
     @property
     def rows(self) -> Tensor:

@@ -1,40 +1,21 @@
-"""Prompts of VPT-deep as extra keys and values of frozen attention.
-
-With Z = [X; P] the rows of attention in which prompts are queries are dropped by the next block, so they are never computed (NSP2 paper,
-section 3): prompts need their LayerNorm and their key and value projections only, once per step and not once per image.
-"""
+"""Prompts and prefixes: what image tokens attend to besides themselves."""
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from cl_bench.nn.kernel import Kernel
-
-EXPLICIT_TOKENS = 128  # see `explicit`
+from cl_bench.nn.attention import prompt_keys_values, split_heads
+from cl_bench.nn.edits import Edits
 
 
-class ExtraKeys:
-    """What the image tokens of some blocks attend to besides themselves; subclasses say which keys and values a block gets.
-
-    `keys_values` returns k and v, (H, M, d) for all images or (B, H, M, d), or None. `rows` says which rows of `P` (L, R, D) they come from:
-    one-hot (M, R) for all images or (B, M, R).
-    """
+class ExtraKeys(Edits):
+    """Edits that are keys and values alone; `rows` says which rows of `P` (L, R, D) they come from: one-hot (M, R) for all images or (B, M, R)."""
 
     P: Tensor
-
-    def keys_values(self, index: int, block: nn.Module) -> tuple[Tensor, Tensor] | None:
-        """Keys and values that block `index` gets besides those of the image tokens."""
-        raise NotImplementedError
 
     @property
     def rows(self) -> Tensor:
         """Which row of P each of the extra keys is."""
         raise NotImplementedError
-
-    def attend(self, index: int, block: nn.Module, x: Tensor, read: int | None = None) -> Tensor:
-        """Attention output of the first `read` (None: all) of the image tokens x (B, N, D) in block `index`; blocks without prompts attend to x
-        alone."""
-        return attention_with(block.attn, x, self.keys_values(index, block), read, block.norm1)
 
 
 class DeepPrompts(nn.Module, ExtraKeys):
@@ -44,9 +25,9 @@ class DeepPrompts(nn.Module, ExtraKeys):
         super().__init__()
         self.P = nn.Parameter(torch.empty(layers, prompts, width).uniform_(-1.0, 1.0, generator=generator))
 
-    def keys_values(self, index: int, block: nn.Module) -> tuple[Tensor, Tensor] | None:
+    def keys_values(self, l: int, block: nn.Module) -> tuple[Tensor, Tensor] | None:
         """k, v (H, M, d): the same for all images."""
-        return prompt_keys_values(block.attn, block.norm1(self.P[index])) if index < len(self.P) else None
+        return prompt_keys_values(block.attn, block.norm1(self.P[l])) if l < len(self.P) else None
 
     @property
     def rows(self) -> Tensor:
@@ -54,71 +35,24 @@ class DeepPrompts(nn.Module, ExtraKeys):
         return torch.eye(self.P.shape[1], device=self.P.device)
 
 
-def split_heads(attn: nn.Module, projected: Tensor) -> Tensor:
-    """(B, N, H * d) -> (B, H, N, d)."""
-    return projected.unflatten(-1, (attn.num_heads, -1)).transpose(-3, -2)
+class Prefixes(ExtraKeys):
+    """Key and value prefixes of some blocks: block index -> (K, V), each (B, m, D) or (1, m, D) for all images."""
+
+    def __init__(self, blocks: dict[int, tuple[Tensor, Tensor]]):
+        self.blocks = blocks
+
+    def keys_values(self, l: int, block: nn.Module) -> tuple[Tensor, Tensor] | None:
+        """k, v (B, H, m, d)."""
+        if l not in self.blocks or self.blocks[l][0].shape[1] == 0:
+            return None
+        K, V = self.blocks[l]
+        return split_heads(block.attn, K), split_heads(block.attn, V)
 
 
-def queries_keys_values(attn: nn.Module, tokens: Tensor, read: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
-    """q (B, H, N, d), of the first `read` tokens where it is given, and k, v (B, H, N, d), of normalised tokens (B, N, D)."""
-    if read is not None:
-        return queries(attn, tokens[:, :read]), *prompt_keys_values(attn, tokens)
-    q, k, v = (split_heads(attn, part) for part in attn.qkv(tokens).chunk(3, dim=-1))
-    return attn.q_norm(q), attn.k_norm(k), v
+def without_permute(K: Tensor, V: Tensor) -> tuple[Tensor, Tensor]:
+    """What the public PyTorch code makes of prefixes (B, m, D): an array (2, B, ...) read as (B, 2, ...).
 
-
-def queries(attn: nn.Module, tokens: Tensor) -> Tensor:
-    """q (B, H, N, d) of normalised tokens (B, N, D), without the keys and values."""
-    inner = attn.qkv.out_features // 3
-    bias = None if attn.qkv.bias is None else attn.qkv.bias[:inner]
-    return attn.q_norm(split_heads(attn, F.linear(tokens, attn.qkv.weight[:inner], bias)))
-
-
-def prompt_keys_values(attn: nn.Module, prompts: Tensor) -> tuple[Tensor, Tensor]:
-    """k, v, each ((B,) H, M, d), of normalised prompts ((B,) M, D)."""
-    inner = attn.qkv.out_features // 3
-    bias = None if attn.qkv.bias is None else attn.qkv.bias[inner:]
-    k, v = (split_heads(attn, part) for part in F.linear(prompts, attn.qkv.weight[inner:], bias).chunk(2, dim=-1))
-    return attn.k_norm(k), v
-
-
-def explicit(q: Tensor) -> bool:
-    """Whether attention of queries (B, H, N, d) is computed with its map: on a CPU with few tokens that is faster than the fused kernel."""
-    return q.device.type == "cpu" and q.shape[2] <= EXPLICIT_TOKENS
-
-
-def attention_map(attn: nn.Module, q: Tensor, k: Tensor) -> Tensor:
-    """softmax(q k' * scale), (B, H, N, N'), not in half precision whatever the products are in."""
-    scores = (q * attn.scale) @ k.transpose(-2, -1)
-    return scores.to(torch.promote_types(scores.dtype, torch.float32)).softmax(dim=-1)
-
-
-def merge_heads(attn: nn.Module, mixed: Tensor, tokens: Tensor) -> Tensor:
-    """Output projection of mixed values (B, H, N, d); `tokens` are the normalised input, which a gate may look at."""
-    out = attn.norm(mixed.transpose(1, 2).flatten(2))  # (B, N, H * d)
-    if getattr(attn, "gate", None) is not None:
-        out = out * attn.gate(tokens).sigmoid()
-    return attn.proj(out)
-
-
-@Kernel
-def attention_with(
-    attn: nn.Module, tokens: Tensor, extra: tuple[Tensor, Tensor] | None = None, read: int | None = None, norm: nn.Module | None = None
-) -> Tensor:
-    """Frozen timm attention of the first `read` (None: all) of tokens (B, N, D), normalised before or here by `norm`, over all of them and `extra`
-    keys and values ((B,) H, M, d) -> (B, read or N, D)."""
-    tokens = tokens if norm is None else norm(tokens)
-    q, k, v = queries_keys_values(attn, tokens, read)
-    if extra is not None:
-        k, v = (with_extra(own, more) for own, more in zip((k, v), extra, strict=True))
-    return merge_heads(attn, mixed_values(attn, q, k, v), tokens[:, :read])
-
-
-def mixed_values(attn: nn.Module, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """softmax(q k' * scale) v, (B, H, N, d)."""
-    return attention_map(attn, q, k) @ v if explicit(q) else F.scaled_dot_product_attention(q, k, v, scale=attn.scale)
-
-
-def with_extra(own: Tensor, more: Tensor) -> Tensor:
-    """Keys or values (B, H, N, d) and behind them further ones ((B,) H, M, d), (B, H, N + M, d)."""
-    return torch.cat([own, more.to(own.dtype).expand(len(own), -1, -1, -1)], dim=2)
+    Image b is given entries 2b and 2b + 1 of all keys followed by all values: two keys in the first half of the batch, two values in the
+    second, and those of other images.
+    """
+    return torch.stack([K, V]).reshape(len(K), 2, *K.shape[1:]).unbind(1)

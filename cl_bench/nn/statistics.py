@@ -12,19 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cl_bench.nn.prompts import (
-    ExtraKeys,
-    attention_map,
-    attention_with,
-    explicit,
-    merge_heads,
-    mixed_values,
-    queries,
-    queries_keys_values,
-    with_extra,
-)
-
-Attend = Callable[[int, nn.Module, Tensor, int | None], Tensor]
+from cl_bench.nn.attention import attention_map, attention_with, explicit, merge_heads, mixed_values, queries, queries_keys_values, with_extra
+from cl_bench.nn.edits import Watched
+from cl_bench.nn.prompts import ExtraKeys
 
 
 class AttentionMoments:
@@ -40,9 +30,9 @@ class AttentionMoments:
         self.queries = torch.zeros(layers, heads, d, d, dtype=torch.float64, device=P.device)
         self.weights = torch.zeros(layers, count, count, dtype=torch.float64, device=P.device)
 
-    def observing(self, prompts: ExtraKeys) -> Attend:
+    def observing(self, prompts: ExtraKeys) -> Watched:
         """Exactly the prompts' own attention, which sums each batch's moments as it goes."""
-        return lambda index, block, x, read: self._attend(index, block, x, read, prompts)
+        return Watched(prompts, lambda l, block, x, read: self._attend(l, block, x, read, prompts))
 
     def _attend(self, index: int, block: nn.Module, x: Tensor, read: int | None, prompts: ExtraKeys) -> Tensor:
         attn, tokens = block.attn, block.norm1(x)
@@ -102,14 +92,14 @@ class TokenMoments:
         self.normalised, self.rows = normalised, 0
         self.sums = torch.zeros(layers, width, width, dtype=torch.float64, device=P.device)
 
-    def observing(self, prompts: ExtraKeys) -> Attend:
+    def observing(self, prompts: ExtraKeys) -> Watched:
         """Exactly the prompts' own attention, which sums each batch's moments as it goes."""
 
         def attend(index: int, block: nn.Module, x: Tensor, read: int | None) -> Tensor:
             self.see(index, block.norm1(x) if self.normalised and index < len(self.sums) else x)
             return prompts.attend(index, block, x, read)
 
-        return attend
+        return Watched(prompts, attend)
 
     def see(self, index: int, tokens: Tensor) -> None:
         """Add image tokens (B, N, D) that enter block `index`; nothing for a block without prompts."""
@@ -133,7 +123,7 @@ class QueryMoments:
         heads, d = vit.blocks[0].attn.num_heads, vit.blocks[0].attn.head_dim
         self.rows, self.sums = 0, torch.zeros(layers, heads, d, d, dtype=torch.float64, device=vit.blocks[0].attn.qkv.weight.device)
 
-    def observing(self, prompts: ExtraKeys) -> Attend:
+    def observing(self, prompts: ExtraKeys) -> Watched:
         """Exactly the prompts' own attention, which sums each batch's moments as it goes."""
 
         def attend(index: int, block: nn.Module, x: Tensor, read: int | None) -> Tensor:
@@ -144,7 +134,7 @@ class QueryMoments:
                     self.rows += q.shape[1]
             return prompts.attend(index, block, x, read)
 
-        return attend
+        return Watched(prompts, attend)
 
     def means(self) -> Tensor:
         """Q_h' Q_h over the number of rows, (L, H, d, d)."""

@@ -1,0 +1,38 @@
+"""The frozen network's forward pass, from timm's own parts and with a method's edits."""
+
+from timm.models.vision_transformer import VisionTransformer
+from torch import Tensor
+
+from cl_bench.nn.edits import NONE, Edits
+from cl_bench.nn.precision import autocast
+
+
+def embedded(vit: VisionTransformer, images: Tensor) -> Tensor:
+    """The tokens (B, N, D) that enter the first block, in the precision of `network_in`."""
+    with autocast(images.device):
+        return vit.norm_pre(vit.patch_drop(vit._pos_embed(vit.patch_embed(images))))
+
+
+def through_blocks(
+    vit: VisionTransformer, x: Tensor, edits: Edits = NONE, first: int = 0, until: int | None = None, read: int | None = None
+) -> Tensor:
+    """Tokens x (B, N, D) that enter block `first`, behind block `until` - 1 (None: the last); the last of all computes `read` tokens alone."""
+    with autocast(x.device):
+        for l, block in enumerate(vit.blocks[first:until], start=first):
+            x = edits.tokens(l, x)
+            wanted = read if block is vit.blocks[-1] else None
+            x = edits.feed_forward(l, block, x[:, :wanted], edits.attend(l, block, x, wanted))
+    return x
+
+
+def tokens(vit: VisionTransformer, images: Tensor, edits: Edits = NONE, read: int | None = None) -> Tensor:
+    """The first `read` (None: all) tokens (B, N, D) after the final norm; the last block computes no others.
+
+    All but that norm computes in the precision of `network_in`.
+    """
+    return last_norm(vit, through_blocks(vit, embedded(vit, images), edits, read=read), edits)
+
+
+def last_norm(vit: VisionTransformer, x: Tensor, edits: Edits = NONE) -> Tensor:
+    """The tokens after the final norm."""
+    return edits.norm(len(vit.blocks), "norm", vit.norm)(x)
