@@ -1,11 +1,15 @@
 """cl-bench: one command compares continual-learning methods on frozen, pre-trained vision transformers."""
 
-from pathlib import Path
+import os as _os
+from pathlib import Path as _Path
 
 __version__ = "0.1.0"
 
 # In a checkout, `methods/` and `datasets/` lie beside this package; on this path they are cl_bench.methods and cl_bench.datasets
 # without ever becoming top-level import names (Hugging Face's `datasets` stays importable).
-_checkout = Path(__file__).resolve().parent.parent
+_checkout = _Path(__file__).resolve().parent.parent
 if (_checkout / "methods").is_dir() and (_checkout / "pyproject.toml").is_file():
     __path__.append(str(_checkout))
+OWN_FOLDERS = len(__path__)
+# plugins of the user, for processes that a command has started, see `cl_bench.plugin_folders`
+__path__ += [folder for folder in _os.environ.get("CL_BENCH_PLUGINS", "").split(_os.pathsep) if folder]

@@ -22,7 +22,7 @@ from cl_bench.stream import EVALUATION_BATCH, Sides, Stream, StreamInfo, held_ou
 
 def open_source(spec: RunSpec) -> Source:
     """The data set of a specification. Raises InputError when it is not the one the specification was made for."""
-    source = registry.source_class(spec.dataset)(spec.dataset_argument)
+    source = registry.find_for("datasets", spec.dataset, spec.plugins.get("datasets")).load().SOURCE(spec.dataset_argument)
     if source.manifest_digest() != spec.manifest_digest:
         raise InputError(f"data set {spec.dataset!r} has changed since this run was planned; plan it again with `cl-bench run`")
     if spec.text_sha256 not in (None, source.text_digest()):
@@ -73,7 +73,7 @@ def training_rows(spec: RunSpec, labels: np.ndarray) -> tuple[np.ndarray, np.nda
 
 def build_method(spec: RunSpec, source: Source, device: torch.device, num_tasks: int) -> Method:
     """The method on its frozen backbone. Raises InputError when the weights are not those the specification was made for."""
-    kind = registry.method_class(spec.method)
+    kind = registry.find_for("methods", spec.method, spec.plugins.get("methods")).load().METHOD
     current = CORE_VERSIONS[spec.precision]
     if spec.core_version != current:
         raise InputError(f"the run was planned for core version {spec.core_version}, this is {current}; plan it again with `cl-bench run`")

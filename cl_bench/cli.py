@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from cl_bench import options as opt
-from cl_bench import output
+from cl_bench import output, plugin_folders
 from cl_bench.cli_app import app, exit_with, planned, remark, show
 from cl_bench.errors import Busy, CannotWrite, InputError, OutOfMemory, RunFailed, Stopped
 
@@ -235,6 +235,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit: 0 done, 1 a run failed, 2 the input cannot be used, 130 stopped by the user."""
     output.prepare()
     try:
+        plugin_folders.use()
         arguments = sys.argv[1:] if arguments is None else arguments
         code = app(args=arguments or ["--help"], standalone_mode=False, prog_name="cl-bench")
     except UsageError as error:

@@ -18,6 +18,7 @@ def compare(
     b: Annotated[str, typer.Argument(help="results folder, or method such as nsp2@2")],
     results: opt.Results = Path("results"),
     accuracy: opt.Accuracy = "task_mean",
+    plugins: opt.Plugins = None,
 ) -> None:
     """Print what B is better or worse by than A, run by run of the same class order and seeds; exit code 1 if significantly worse."""
     from cl_bench.report.select import Conventions

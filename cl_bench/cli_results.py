@@ -17,6 +17,7 @@ def certify(
     run: Annotated[str, typer.Argument(help="run id or the beginning of one, see `cl-bench ls runs`, or the run's folder")],
     device: opt.Device = "auto",
     results: opt.Results = Path("results"),
+    plugins: opt.Plugins = None,
 ) -> None:
     """Ask a finished run whether its predictions depend on the batch: images alone, in batches, in shuffled batches. `run` does so by itself."""
     from cl_bench import places, runner
@@ -76,6 +77,7 @@ def report(
     out: opt.Out = Path("reports"),
     accuracy: Annotated[opt.AccuracyName | None, Optional(help="definition of average accuracy (default: the file's, or task_mean)")] = None,
     forgetting: Annotated[opt.ForgettingName | None, Optional(help="definition of forgetting (default: the file's, or chaudhry)")] = None,
+    plugins: opt.Plugins = None,
 ) -> None:
     """Write the tables and figures that a file asks for or, without one, those of every benchmark in the results folder."""
     from cl_bench.report import drawing
@@ -100,6 +102,7 @@ def prepare(
     root: Annotated[
         Path | None, Optional(help="folder for its files, or where they are already (default: $CL_BENCH_DATA or the user's data folder)")
     ] = None,
+    plugins: opt.Plugins = None,
 ) -> None:
     """Download, verify and unpack a data set; what is there already is verified and used. Nothing of yours is moved or deleted."""
     from cl_bench import registry
@@ -119,6 +122,7 @@ def prepare(
 def list_things(
     what: Annotated[Literal["methods", "datasets", "backbones", "runs"], typer.Argument(help="methods, datasets, backbones or runs")],
     results: opt.Results = Path("results"),
+    plugins: opt.Plugins = None,
 ) -> None:
     """List methods, data sets, backbones or the runs in the results folder."""
     from cl_bench import inspect
@@ -131,6 +135,7 @@ def info(
     benchmark: Annotated[str | None, typer.Argument(help="such as glyphs/10")] = None,
     method: Annotated[str | None, typer.Argument(help="such as vpt-nsp2")] = None,
     preset: opt.Preset = None,
+    plugins: opt.Plugins = None,
 ) -> None:
     """Print versions and folders or, for a benchmark and a method, every setting with where it comes from."""
     from cl_bench import inspect

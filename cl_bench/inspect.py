@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 import cl_bench
-from cl_bench import registry
+from cl_bench import plugin_folders, registry
 from cl_bench.config import Transform, canonical_json
 from cl_bench.errors import InputError
 from cl_bench.presets import Setting, load, published_behavior, settings_for
@@ -28,7 +28,13 @@ def dataset_lines(results: Path) -> list[str]:
 def _plugin_lines(kind: registry.Kind) -> list[str]:
     found = registry.plugins(kind).values()
     width = max(len(", ".join((p.name, *p.aliases))) for p in found)
-    return [f"{', '.join((p.name, *p.aliases)):<{width}}  {p.summary}" for p in found]
+    return [f"{', '.join((p.name, *p.aliases)):<{width}}  {_about(p)}" for p in found]
+
+
+def _about(plugin: registry.Plugin) -> str:
+    if plugin.problem:
+        return f"cannot be used: {plugin.problem}"
+    return plugin.summary + (f" ({plugin.path})" if plugin.path else "")
 
 
 def backbone_lines(results: Path) -> list[str]:
@@ -59,7 +65,8 @@ def system_lines() -> list[str]:
 
     device = "cuda:0" if torch.cuda.is_available() else "cpu"
     facts = {**describe(device, torch.get_num_threads()), "package": Path(cl_bench.__file__).parent, "image cache": cache_folder()}
-    return [f"{key:<12} {value}" for key, value in facts.items()]
+    lines = [f"{key:<12} {value}" for key, value in facts.items()]
+    return [*lines, *(f"{'plugins':<12} {folder}" for folder in plugin_folders.outside())]
 
 
 def setting_lines(benchmark: str, method: str, preset: str | None) -> list[str]:

@@ -59,11 +59,25 @@ ForgettingName = Literal["chaudhry", "max_including_last", "diagonal"]
 Accuracy = Annotated[AccuracyName, Option(help="definition of average accuracy")]
 Forgetting = Annotated[ForgettingName, Option(help="definition of forgetting")]
 
+
+def _use_plugins(folders: list[Path] | None) -> list[Path] | None:
+    if folders:
+        from cl_bench import plugin_folders
+
+        plugin_folders.use(folders)
+    return folders
+
+
+Plugins = Annotated[
+    list[Path] | None,
+    Option("--plugins", callback=_use_plugins, is_eager=True, help="folder with methods/ and datasets/ of your own, besides $CL_BENCH_PLUGINS"),
+]
+
 REQUEST = {
     "methods": Methods, "benchmarks": Benchmarks, "dataset": Dataset, "splits": Splits, "seeds": Seeds, "order": Order,
     "init_seed": InitSeed, "data_seed": DataSeed, "backbone": BackboneName, "weights": Weights, "image_size": ImageSize, "limit": Limit,
     "validation": Validation, "preset": Preset, "as_published": AsPublished, "losses": Losses, "settings": Set, "augment": Augment, "yes": Yes,
-    "verify": Verify,
+    "verify": Verify, "plugins": Plugins,
 }  # fmt: skip
 
 
@@ -77,7 +91,7 @@ def takes_request(command: Callable) -> Callable:
         from cl_bench.request import parse_settings, request_from
 
         experiment, given = values.pop("experiment"), {name: values.pop(name) for name in REQUEST}
-        settings = given.pop("settings")
+        settings, _ = given.pop("settings"), given.pop("plugins")
         return command(request_from({**given, "set": parse_settings(settings or [])}, experiment), **values)
 
     wrapped.__signature__ = Signature([*shared, *own])

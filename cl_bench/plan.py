@@ -71,6 +71,7 @@ def _specs(request: Request, precision: Precision, said: tuple[dict, dict]) -> l
     """The runs of one data set and backbone; remarks and warnings about the data are put into `said`."""
     selections = [(registry.find("methods", name), options) for name, options in parse_methods(request.methods)]
     dataset, source = open_source(request.dataset, request.verify)
+    data_file = registry.find("datasets", dataset).sha256()
     manifest = source.manifest_digest()
     said[0].update(dict.fromkeys(source.remarks()))
     if request.limit is not None:
@@ -113,6 +114,7 @@ def _specs(request: Request, precision: Precision, said: tuple[dict, dict]) -> l
             # a method refuses backbones and options that do not fit here
             info = StreamInfo(init_seed, splits, source.TEMPLATES, tuple(len(task) for task in tasks))
             built = outline.build(kind, config, trunk, info, plugin.name)
+            files = {kind: digest for kind, digest in (("methods", plugin.sha256()), ("datasets", data_file)) if digest}
             spec = RunSpec(
                 core_version=CORE_VERSIONS[precision],
                 method=plugin.name,
@@ -130,6 +132,7 @@ def _specs(request: Request, precision: Precision, said: tuple[dict, dict]) -> l
                 data_seed=seed if request.data_seed is None else request.data_seed,
                 backbone=backbone,
                 weights_sha256=trunk.weights_sha256,
+                plugins=files,
                 text_sha256=None if trunk.text is None else source.text_digest(),
                 transform=transform,
                 precision=precision,
@@ -140,7 +143,7 @@ def _specs(request: Request, precision: Precision, said: tuple[dict, dict]) -> l
                 smoke=source.smoke,
                 keeps=built.keeps,
                 losses=request.losses and not kind.joint,
-                command=single_run(request, plugin.name, {**asked, **chosen}, splits, seed, carried | {"precision": precision}),
+                command=single_run(request, plugin.name, {**asked, **chosen}, splits, seed, carried | {"precision": precision}, bool(files)),
                 as_published=tuple(f"{key}={format_option(value)}" for key, value in behaviour.items()),
             )
             specs.append(spec)

@@ -1,5 +1,6 @@
 """Settings of published experiments: files in `methods/presets/` that give each value with where it stands."""
 
+import itertools
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import cl_bench
+from cl_bench import plugin_folders
 from cl_bench.config import unknown
 from cl_bench.errors import InputError
 
@@ -48,18 +49,44 @@ def _matching(rules: tuple[dict, ...], method: str, benchmark: str) -> dict[str,
 
 
 def names() -> dict[str, Path]:
-    """Every preset's file by its name."""
-    return {path.stem: path for folder in cl_bench.__path__ for path in sorted((Path(folder) / "methods" / "presets").glob("*.toml"))}
+    """Every preset's file by its name: the package's own, then those of the user. Raises InputError for a name that stands twice."""
+    own = {path.stem: path for folder in plugin_folders.own() for path in _files(folder)}
+    found = dict(own)
+    for folder in plugin_folders.outside():
+        for path in _files(folder):
+            if path.stem in own and plugin_folders.is_checkout(folder):
+                continue
+            if path.stem in found:
+                raise InputError(f"{path}: there is a preset {path.stem!r} already ({found[path.stem]}); rename the file")
+            found[path.stem] = path
+    return found
 
 
-@cache
+def _files(folder: Path) -> list[Path]:
+    return sorted((folder / "methods" / "presets").glob("*.toml"))
+
+
 def load(name: str) -> Preset:
     """The preset of this name. Raises InputError with the nearest one."""
     known = names()
     if name not in known:
         raise unknown("preset", name, [*known, NONE])
-    values = tomllib.loads(known[name].read_text(encoding="utf-8"))
-    return Preset(name, values["title"], tuple(values["benchmarks"]), tuple(values["rule"]), tuple(values.get("published", [])))
+    return _read(name, known[name], known[name].stat().st_mtime_ns)
+
+
+@cache
+def _read(name: str, path: Path, changed: int) -> Preset:
+    """The preset in a file as it was when it was last changed."""
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        rules = [tuple(values.get(kind, [])) for kind in ("rule", "published")]
+        for rule in itertools.chain(*rules):
+            if not isinstance(rule["methods"], str) or not isinstance(rule["source"], str) or not isinstance(rule["values"], dict):
+                raise TypeError("every rule needs methods and source (words) and values (a table)")
+        return Preset(name, str(values["title"]), tuple(values["benchmarks"]), *rules)
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        said = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        raise InputError(f"preset {path} cannot be used: {said}") from error
 
 
 def settings_for(requested: str | None, own: str | None, method: str, benchmark: str) -> dict[str, Setting]:

@@ -34,6 +34,7 @@ class RunSpec(Strict):
     data_seed: int
     backbone: BackboneSpec
     weights_sha256: str
+    plugins: dict[str, str] = {}  # "methods" and "datasets" -> digest of the file that brought the method or data set, where it is the user's own
     text_sha256: str | None = None  # of class names and sentences, where the backbone reads text
     transform: Transform
     precision: Precision = "fp32"  # of the frozen network in training and evaluation
@@ -61,6 +62,8 @@ class RunSpec(Strict):
         """The JSON values that are hashed: a change in any of them is another run."""
         values = self.model_dump(mode="json", exclude=CARRIED)
         values["backbone"].pop("weights")
+        if not values["plugins"]:  # what the package brings has versions
+            values.pop("plugins")
         if values["transform"]["augmenter"] == "batched" or values["transform"]["augment"] == "none":  # older records, without it, keep their ids
             values["transform"].pop("augmenter")
         return values

@@ -1,20 +1,26 @@
-"""Finds plugins by name without importing the others: files of `methods/` and `datasets/`, and third parties' entry points."""
+"""Finds plugins by name without importing the others: the package's `methods/` and `datasets/`, those of the user, and entry points."""
 
 import ast
 import functools
+import hashlib
 import importlib
 import importlib.metadata
+import sys
+import traceback
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Literal
 
-import cl_bench
+from cl_bench import plugin_folders
 from cl_bench.config import unknown
 from cl_bench.errors import InputError
 
 FACTS = ("ALIASES", "SUMMARY", "ASKS")  # constants of a plugin's file that are read without importing it
 Kind = Literal["methods", "datasets"]
+WORDS: dict[str, str] = {"methods": "method", "datasets": "data set"}
+CLASSES = {"methods": "METHOD", "datasets": "SOURCE"}  # what a plugin's file sets
+BASES = {"methods": ("cl_bench.method", "Method"), "datasets": ("cl_bench.source", "Source")}
 
 
 @dataclass(frozen=True)
@@ -26,43 +32,125 @@ class Plugin:
     aliases: tuple[str, ...] = ()
     summary: str = ""
     asks: tuple[tuple[str, str], ...] = ()  # names that could mean this and something else, with what to choose from
+    path: Path | None = None  # of a file that is not the package's own
+    problem: str = ""  # why such a file cannot be used
+    backbones: bool = True  # whether it may bring backbones
 
     def load(self) -> ModuleType:
-        """Import the plugin's module, and only this one."""
-        return importlib.import_module(self.module)
+        """Import the plugin's module, and only this one. Raises InputError for what is wrong with a user's file."""
+        if self.path is None:
+            return importlib.import_module(self.module)
+        if self.problem:
+            raise InputError(self.problem)
+        try:
+            importlib.invalidate_caches()
+            found = importlib.import_module(self.module)
+        except (Exception, SystemExit) as error:  # it may raise anything
+            sys.modules.pop(self.module, None)
+            raise InputError(_blamed(self.path, error)) from error
+        self._require_class(found)
+        return found
+
+    def _require_class(self, module: ModuleType) -> None:
+        kind = self.module.split(".")[1]
+        name, base = CLASSES[kind], getattr(importlib.import_module(BASES[kind][0]), BASES[kind][1])
+        found = getattr(module, name)
+        if not (isinstance(found, type) and issubclass(found, base)):
+            raise InputError(f"{self.path}: {name} is {found!r}; expected a subclass of {'.'.join(BASES[kind])}")
+
+    def sha256(self) -> str | None:
+        """The digest of a user's file and of the helpers beside it, whose names begin with an underscore; None for other plugins."""
+        if self.path is None:
+            return None
+        parts = [self.path, *sorted(self.path.parent.glob("_*.py"))]
+        try:
+            digests = [(part.name, hashlib.sha256(part.read_bytes()).hexdigest()) for part in parts]
+        except OSError as error:
+            raise InputError(f"cannot read {self.path}: {error.strerror or error}") from error
+        return hashlib.sha256(repr(digests).encode()).hexdigest()
 
 
 def plugins(kind: Kind) -> dict[str, Plugin]:
     """All plugins of a kind by full name. Files are read, not imported; a leading underscore marks a helper."""
     found = {}
-    for folder in cl_bench.__path__:
-        for path in sorted((Path(folder) / kind).glob("[a-z]*.py")):
+    for folder in plugin_folders.own():
+        for path in sorted((folder / kind).glob("[a-z]*.py")):
             facts = _constants(path, path.stat().st_mtime_ns)
             name = path.stem.replace("_", "-")
-            found.setdefault(
-                name,
-                Plugin(
-                    name,
-                    f"cl_bench.{kind}.{path.stem}",
-                    tuple(facts.get("ALIASES", ())),
-                    facts.get("SUMMARY", ""),
-                    tuple(facts.get("ASKS", {}).items()),
-                ),
-            )
+            found.setdefault(name, _plugin(name, kind, path, facts))
     for entry in _installed(f"cl_bench.{kind}"):
         found.setdefault(entry.name, Plugin(entry.name, entry.module, (), f"from {entry.dist.name if entry.dist else entry.module}"))
+    for plugin in _outside(kind, found):
+        found[plugin.name if plugin.name not in found else str(plugin.path)] = plugin
+    return found
+
+
+def _plugin(name: str, kind: Kind, path: Path, facts: dict, outside: bool = False, problem: str = "") -> Plugin:
+    return Plugin(
+        name,
+        f"cl_bench.{kind}.{path.stem}",
+        tuple(facts.get("ALIASES", ())),
+        facts.get("SUMMARY", ""),
+        tuple(facts.get("ASKS", {}).items()),
+        path if outside else None,
+        problem,
+        "BACKBONES" in facts.get("names", ()),
+    )
+
+
+def _outside(kind: Kind, known: dict[str, Plugin]) -> list[Plugin]:
+    """The plugins in the user's folders; one that cannot be used, or has a name that another has, says so when it is asked for."""
+    taken = {name: f"the {WORDS[kind]} {plugin.name}" for plugin in known.values() for name in (plugin.name, *plugin.aliases)}
+    found = []
+    for folder in plugin_folders.outside():
+        checkout = plugin_folders.is_checkout(folder)
+        for path in sorted((folder / kind).glob("[!_]*.py")):
+            name = path.stem.replace("_", "-")
+            if checkout and name in known:
+                continue
+            facts, problem = _facts_outside(path)
+            if not problem and CLASSES[kind] not in facts["names"]:
+                problem = f"{path} sets no {CLASSES[kind]}: it is no {WORDS[kind]}"
+            clash = next((word for word in (name, *facts.get("ALIASES", ())) if word in taken), None)
+            if clash and not (problem and clash != name):
+                problem = f"{path}: the name {clash!r} is taken by {taken[clash]}; rename the file or its alias"
+            plugin = _plugin(name, kind, path, facts, True, problem)
+            if not problem:
+                taken |= dict.fromkeys((name, *plugin.aliases), str(path))
+            found.append(plugin)
     return found
 
 
 def find(kind: Kind, name: str) -> Plugin:
-    """The plugin with this full name or alias. Raises InputError with the nearest name."""
+    """The plugin with this full name or alias. Raises InputError with the nearest name, and for a user's file that cannot be used."""
     known = plugins(kind)
+    named = [plugin for plugin in known.values() if name in (plugin.name, *plugin.aliases)]
+    named += [plugin for plugin in known.values() if plugin.name in {other.name for other in named}]
+    for plugin in sorted(named, key=lambda plugin: not plugin.problem):
+        if plugin.problem:
+            raise InputError(plugin.problem)
+        return plugin
     for plugin in known.values():
-        if name == plugin.name or name in plugin.aliases:
-            return plugin
         if name in dict(plugin.asks):
             raise InputError(dict(plugin.asks)[name])
-    raise unknown({"methods": "method", "datasets": "data set"}[kind], name, [*known, *(alias for p in known.values() for alias in p.aliases)])
+    usable = [plugin for plugin in known.values() if not plugin.problem]
+    raise unknown(WORDS[kind], name, [word for plugin in usable for word in (plugin.name, *plugin.aliases)])
+
+
+def find_for(kind: Kind, name: str, sha256: str | None) -> Plugin:
+    """The plugin that a run was planned with: the package's own, or the user's file of this digest. Raises InputError."""
+    word = WORDS[kind]
+    try:
+        plugin = find(kind, name)
+    except InputError as error:
+        if sha256 is None:
+            raise
+        there = f"put it on this machine too and name its folder in ${plugin_folders.VARIABLE}"
+        raise InputError(f"{word} {name!r} is a plugin file that is not here ({error}); {there}") from None
+    if plugin.sha256() != sha256:
+        here = f"the file {plugin.path}" if plugin.path else "the package's own"
+        raise InputError(f"{word} {name!r} is {here} here, which is not what this run was planned with; plan it again with `cl-bench run`")
+    return plugin
 
 
 def method_class(name: str) -> type:
@@ -79,7 +167,11 @@ def named_backbones() -> dict:
     """Backbones that data set plugins bring along: name -> function returning a BackboneSpec."""
     found = {}
     for plugin in plugins("datasets").values():
-        found.update(getattr(plugin.load(), "BACKBONES", {}))
+        if plugin.backbones and not plugin.problem:
+            try:
+                found = {**getattr(plugin.load(), "BACKBONES", {}), **found}
+            except InputError:  # a user's file: whoever asks for it by name is told
+                continue
     return found
 
 
@@ -88,11 +180,39 @@ def _installed(group: str) -> tuple[importlib.metadata.EntryPoint, ...]:
     return tuple(importlib.metadata.entry_points(group=group))
 
 
+def _facts_outside(path: Path) -> tuple[dict, str]:
+    """The facts of a user's file, and what is wrong with it."""
+    try:
+        facts = _constants(path, path.stat().st_mtime_ns)
+        words = facts.get("ALIASES", ())
+        if not isinstance(words, tuple | list) or not all(isinstance(word, str) for word in (*words, facts.get("SUMMARY", ""))):
+            raise ValueError('expected ALIASES = ("name", ...) and SUMMARY = "a line"')
+        return {key: value for key, value in facts.items() if key != "ASKS"}, ""
+    except (SyntaxError, ValueError, OSError, RecursionError, MemoryError) as error:
+        return {}, _blamed(path, error)
+
+
 @functools.cache
 def _constants(path: Path, changed: int) -> dict:
-    """FACTS of a file as it was when it was last changed."""
-    facts = {}
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id in FACTS:
-            facts[node.targets[0].id] = ast.literal_eval(node.value)
-    return facts
+    """FACTS of a file as it was when it was last changed, and all "names" that it sets."""
+    facts, names = {}, set()
+    for node in ast.parse(path.read_bytes(), str(path)).body:
+        if isinstance(node, ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names.update(alias.asname or alias.name for alias in node.names)
+        for target in node.targets if isinstance(node, ast.Assign) else ():
+            names.update(part.id for part in ast.walk(target) if isinstance(part, ast.Name))
+            if isinstance(target, ast.Name) and target.id in FACTS:
+                facts[target.id] = ast.literal_eval(node.value)
+    return {**facts, "names": names}
+
+
+def _blamed(path: Path, error: BaseException) -> str:
+    """One line: file, line and error."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    if isinstance(error, SyntaxError) and error.filename in (str(path), None, "<unknown>"):
+        lines.append(error.lineno)
+    said = error.msg if isinstance(error, SyntaxError) else " ".join(str(error).split())
+    place = f"{path}, line {lines[-1]}" if lines else str(path)
+    return f"{place}: {type(error).__name__}: {said}"

@@ -296,7 +296,8 @@ def settings_of(spec: RunSpec) -> dict:
     """A run's options, transform, backbone, precision and versions, flat."""
     backbone = {"text_sha256": spec.text_sha256, "backbone": spec.backbone.name, "mean": spec.backbone.mean, "std": spec.backbone.std}
     versions = {"order": spec.order, "precision": spec.precision, "version": spec.method_version, "core_version": spec.core_version}
-    return {**spec.options, **spec.transform.model_dump(), **backbone, **versions}
+    plugin = {"plugin": spec.plugins["methods"][:12]} if "methods" in spec.plugins else {}
+    return {**spec.options, **spec.transform.model_dump(), **backbone, **versions, **plugin}
 
 
 def unlike(settings: Sequence[dict]) -> list[str]:

@@ -31,7 +31,7 @@ SIZE = 56  # pixels
 
 def pack_caltech(source: Path, root: Path) -> str:
     """caltech101.tar with caltech101/<class>/<file>, the lists, and a plugin that says where they are; returns the data set's name."""
-    import cl_bench
+    from cl_bench import plugin_folders
 
     lines: dict[str, list[str]] = {"train": [], "test": []}
     root.mkdir(parents=True, exist_ok=True)
@@ -69,7 +69,7 @@ def pack_caltech(source: Path, root: Path) -> str:
             SOURCE = CaltechSubset
             """)
     )
-    cl_bench.__path__.append(str(plugins))
+    plugin_folders.use([plugins])
     from cl_bench.datasets.caltech_subset import CaltechSubset
 
     from cl_bench.listed import prepare
