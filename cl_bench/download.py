@@ -5,7 +5,6 @@ import shutil
 import tarfile
 import uuid
 import zipfile
-import zlib
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path, PurePosixPath
 
@@ -15,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from cl_bench.bars import bar
-from cl_bench.errors import InputError
+from cl_bench.errors import UNREADABLE_ARCHIVE, InputError
 from cl_bench.store import write_atomically
 
 CHUNK_BYTES = 1 << 16
@@ -49,7 +48,10 @@ def remember(url: str, target: Path, manifest: Path) -> None:
 
 
 def _known(manifest: Path) -> dict:
-    return json.loads(manifest.read_text(encoding="utf-8")) if manifest.exists() else {}
+    try:
+        return dict(json.loads(manifest.read_text(encoding="utf-8"))) if manifest.exists() else {}
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        raise InputError(f"{manifest}, the notes of archives used before, cannot be read ({type(error).__name__}); remove it and repeat") from error
 
 
 def _fingerprint(path: Path) -> dict:
@@ -114,8 +116,9 @@ def unpack(archive: Path, folder: str, root: Path, members: Collection[str] | No
     wanted = None if members is None else {f"{folder}/{member}" for member in members}
     try:
         with bar(f"unpacking {archive.name}", None if wanted is None else len(wanted)) as advance:
-            for name, extract in _members(archive):
+            for name, size, extract in _members(archive):
                 if name.startswith(f"{folder}/") and (wanted is None or name in wanted):
+                    _require_space(archive, name, size, root)
                     extract(partial)
                     advance(1)
         if not (partial / folder).is_dir():
@@ -127,8 +130,8 @@ def unpack(archive: Path, folder: str, root: Path, members: Collection[str] | No
         (partial / folder).rename(target)
     except tarfile.FilterError as error:
         raise InputError(f"{archive} holds an unsafe member and was not unpacked: {error}") from error
-    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError) as error:
-        raise InputError(f"{archive} is damaged: {error}; remove it and repeat") from error
+    except UNREADABLE_ARCHIVE as error:
+        raise InputError(f"{archive} is damaged or not packed as expected: {_reason(error)}; remove it and repeat") from error
     except OSError as error:
         raise InputError(f"cannot unpack {archive} to {root}: {error.strerror or error}") from error
     finally:
@@ -136,8 +139,20 @@ def unpack(archive: Path, folder: str, root: Path, members: Collection[str] | No
     return target
 
 
-def _members(archive: Path) -> Iterator[tuple[str, Callable[[Path], None]]]:
-    """(name, function that extracts it below a folder) of every file, each checked to stay below that folder."""
+def _reason(error: Exception) -> str:
+    """What is wrong with an archive, in one line; readers say "password required" and "compression method" for what they cannot do."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _require_space(archive: Path, name: str, size: int, root: Path) -> None:
+    """Raises InputError for a member that says of itself that it is larger than what is free."""
+    free = shutil.disk_usage(root).free
+    if not 0 <= size <= free:
+        raise InputError(f"{archive}: {name!r} has {size:,} bytes by its header, and {free:,} are free in {root}; free space or remove the archive")
+
+
+def _members(archive: Path) -> Iterator[tuple[str, int, Callable[[Path], None]]]:
+    """(name, bytes, function that extracts it below a folder) of every file, each checked to stay below that folder."""
     if zipfile.is_zipfile(archive):
         with zipfile.ZipFile(archive) as zipped:
             for item in zipped.infolist():
@@ -145,10 +160,10 @@ def _members(archive: Path) -> Iterator[tuple[str, Callable[[Path], None]]]:
                 if path.is_absolute() or ".." in path.parts:
                     raise InputError(f"{archive} holds an unsafe member and was not unpacked: {item.filename!r} is outside the destination")
                 if not item.is_dir():
-                    yield item.filename, lambda below, item=item: zipped.extract(item, below)
+                    yield item.filename, item.file_size, lambda below, item=item: zipped.extract(item, below)
         return
     with tarfile.open(archive) as tar:
         for item in tar:
             safe = tarfile.data_filter(item, "/destination")
             if safe.isfile():
-                yield safe.name.removeprefix("./"), lambda below, item=item: tar.extract(item, below, filter="data")
+                yield safe.name.removeprefix("./"), safe.size, lambda below, item=item: tar.extract(item, below, filter="data")

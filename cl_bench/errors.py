@@ -1,7 +1,18 @@
 """The two kinds of failure a user sees, each one line and an exit code."""
 
+import lzma
+import struct
+import tarfile
+import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+# what Python's and numpy's readers raise for an archive that is cut short, broken, encrypted or compressed in a way that they do not know
+UNREADABLE_ARCHIVE = (
+    zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, struct.error, EOFError, MemoryError, LookupError, ValueError,
+    OverflowError, RuntimeError,
+)  # fmt: skip
 
 
 class InputError(Exception):

@@ -5,8 +5,6 @@ import os
 import re
 import threading
 import time
-import zipfile
-import zlib
 from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
@@ -15,11 +13,11 @@ from pydantic import ValidationError
 from pydantic_core import from_json
 
 from cl_bench.config import canonical_json
-from cl_bench.errors import InputError
+from cl_bench.errors import UNREADABLE_ARCHIVE, InputError
 from cl_bench.record import RunRecord, RunSpec
 
 # what reading a file of predictions that is missing, cut short or broken raises
-UNREADABLE = (FileNotFoundError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error)
+UNREADABLE = (FileNotFoundError, *UNREADABLE_ARCHIVE)
 
 
 _WRITTEN = re.compile(rb'\{"digest": "(?P<digest>\w+)", "run_id": "(?P<run_id>\w+)", "record":\n(?P<content>.+)\n\}\n')

@@ -2,10 +2,15 @@
 
 import hashlib
 import io
+import random
+import struct
 import tarfile
+import zipfile
+from types import SimpleNamespace
 
 import loopback
 import pytest
+from made import in_every_header
 
 from cl_bench import download
 from cl_bench.download import fetch, unpack
@@ -144,3 +149,84 @@ def test_a_truncated_archive_and_an_occupied_place_are_refused(tmp_path):
     with pytest.raises(InputError, match="is damaged"):
         unpack(path, "data", tmp_path)
     assert list(tmp_path.iterdir()) == [path]
+
+
+def packed(kind: str) -> bytes:
+    """Two files as a zip or tar archive."""
+    buffer, files = io.BytesIO(), {"data/x": bytes(range(200)), "data/y": b"y" * 300}
+    if kind in ("stored", "deflated", "bzip2", "lzma"):
+        method = {"stored": zipfile.ZIP_STORED, "deflated": zipfile.ZIP_DEFLATED, "bzip2": zipfile.ZIP_BZIP2, "lzma": zipfile.ZIP_LZMA}[kind]
+        with zipfile.ZipFile(buffer, "w", method) as zipped:
+            for name, data in files.items():
+                zipped.writestr(name, data)
+    else:
+        with tarfile.open(fileobj=buffer, mode=f"w:{kind}") as tar:
+            for name, data in files.items():
+                info = tarfile.TarInfo(name)
+                info.size = len(data)
+                tar.addfile(info, io.BytesIO(data))
+    return buffer.getvalue()
+
+
+UNPACKABLE = [
+    (
+        "of unknown compression",
+        lambda: in_every_header(packed("stored"), 8, struct.pack("<H", 97)),
+        "is damaged or not packed as expected: .*compression",
+    ),
+    ("encrypted", lambda: in_every_header(packed("stored"), 6, struct.pack("<H", 1)), "is damaged or not packed as expected: .*password required"),
+    ("cut short", lambda: packed("deflated")[:-30], "is damaged or not packed"),
+    ("no archive", lambda: b"<html>not found</html>" * 99, "is damaged or not packed"),
+    ("empty", lambda: b"", "is damaged or not packed"),
+]
+
+
+@pytest.mark.parametrize(("made", "message"), [(made, message) for _, made, message in UNPACKABLE], ids=[name for name, *_ in UNPACKABLE])
+def test_an_archive_that_cannot_be_unpacked_is_one_line_and_leaves_nothing(tmp_path, made, message):
+    path = tmp_path / "a.zip"
+    path.write_bytes(made())
+    with pytest.raises(InputError, match=message) as error:
+        unpack(path, "data", tmp_path)
+    assert "\n" not in str(error.value) and list(tmp_path.iterdir()) == [path]
+
+
+def test_a_member_larger_than_the_disk_is_refused_before_anything_is_written(tmp_path):
+    info = tarfile.TarInfo("data/x")
+    info.size = 1 << 60
+    path = tmp_path / "a.tar"
+    path.write_bytes(info.tobuf(tarfile.GNU_FORMAT) + bytes(10240))
+    with pytest.raises(InputError, match="'data/x' has 1,152,921,504,606,846,976 bytes by its header, and .* are free in"):
+        unpack(path, "data", tmp_path)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("kind", ["deflated", "gz"])
+def test_an_archive_that_does_not_fit_is_refused_before_it_is_written(tmp_path, monkeypatch, kind):
+    path = tmp_path / "archive"
+    path.write_bytes(packed(kind))
+    monkeypatch.setattr(download.shutil, "disk_usage", lambda place: SimpleNamespace(free=250))
+    with pytest.raises(InputError, match="'data/y' has 300 bytes by its header, and 250 are free in"):
+        unpack(path, "data", tmp_path)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("kind", ["stored", "deflated", "bzip2", "lzma", "gz", "bz2", "xz", ""])
+def test_mangled_archives_are_unpacked_or_one_line(tmp_path, kind):
+    draw, whole = random.Random(0), packed(kind)
+    for attempt in range(40):
+        data = bytearray(whole)
+        for _ in range(draw.choice((1, 2, 5))):
+            data[draw.choice((draw.randrange(len(data)), draw.randrange(60), len(data) - 1 - draw.randrange(60)))] = draw.randrange(256)
+        root = tmp_path / str(attempt)
+        root.mkdir()
+        (root / "archive").write_bytes(data)
+        try:
+            unpack(root / "archive", "data", root)
+        except InputError as error:
+            assert "\n" not in str(error) and [path.name for path in root.iterdir()] == ["archive"]
+
+
+def test_damaged_notes_of_archives_are_named(server, tmp_path):
+    (tmp_path / "notes.json").write_text("[1", encoding="utf-8")
+    with pytest.raises(InputError, match="notes.json, the notes of archives used before, cannot be read .*remove it and repeat"):
+        download.fetch_unpublished(f"{server.url}/file", tmp_path / "a.bin", tmp_path / "notes.json")

@@ -1,10 +1,13 @@
 """Tests and intervals against values worked out by hand or by drawing images one by one."""
 
+import io
 import itertools
+import random
+import zipfile
 
 import numpy as np
 import pytest
-from made import TASKS, record, results
+from made import TASKS, in_every_header, record, results
 
 from cl_bench.report import significance
 from cl_bench.report.select import Conventions, group
@@ -142,3 +145,61 @@ def test_six_seeds_that_agree_get_a_p_and_the_forgetting_no_interval(tmp_path):
     found = significance.compare(benchmark.rows[1], benchmark.rows[0], "forgetting", Conventions(), (answers, answers))
     assert found.p == pytest.approx(2 / 64) and found.interval is None
     assert found.mean == pytest.approx(-0.25)  # -5 against 20 points
+
+
+def absurd_sizes(content: bytes) -> bytes:
+    """Numbers of a shape that no memory holds."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as arrays:
+        for name in ("truth.npy", "task_003.npy"):
+            header = io.BytesIO()
+            np.lib.format.write_array_header_1_0(header, {"descr": "<i8", "fortran_order": False, "shape": (1 << 58,)})
+            arrays.writestr(name, header.getvalue())
+    return buffer.getvalue()
+
+
+def huge_classes(content: bytes) -> bytes:
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, truth=np.full(300, 1 << 60), task_003=np.zeros(300, np.int64))
+    return buffer.getvalue()
+
+
+def words(content: bytes) -> bytes:
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, truth=np.array(["a"] * 300), task_003=np.array(["b"] * 300))
+    return buffer.getvalue()
+
+
+def encrypted(content: bytes) -> bytes:
+    return in_every_header(content, 6, b"\1\0")
+
+
+def unknown_compression(content: bytes) -> bytes:
+    return in_every_header(content, 8, b"\x61\0")
+
+
+@pytest.mark.parametrize("damage", [absurd_sizes, huge_classes, words, encrypted, unknown_compression])
+def test_damaged_predictions_give_no_interval_and_stop_no_report(tmp_path, damage):
+    *_, answers, _, records = rows_with_answers(tmp_path)
+    path = answers_path(tmp_path, records[0])
+    changed = damage(path.read_bytes())
+    assert changed != path.read_bytes()
+    path.write_bytes(changed)
+    assert answers(records[0]) is None and answers(records[1]) is not None
+
+
+def test_mangled_predictions_give_no_interval_or_the_right_one(tmp_path):
+    *_, _, records = rows_with_answers(tmp_path)
+    path, draw = answers_path(tmp_path, records[0]), random.Random(0)
+    whole, right = path.read_bytes(), Answers(Store(tmp_path))(records[0]).right
+    for _ in range(150):
+        data = bytearray(whole)
+        for _ in range(draw.choice((1, 3))):
+            data[draw.choice((draw.randrange(len(data)), len(data) - 1 - draw.randrange(120)))] = draw.randrange(256)
+        path.write_bytes(data)
+        found = Answers(Store(tmp_path))(records[0])
+        assert found is None or np.array_equal(found.right, right)
+
+
+def answers_path(root, record):
+    return Store(root).folder(record.spec) / "predictions.npz"

@@ -17,6 +17,7 @@ LEVEL = 0.05
 RESAMPLES = 2_000  # for a 95 % interval; as many more as a level is stricter
 EXACT_PAIRS = 20
 HEADER = 128  # bytes before the numbers in a .npy file of a vector
+MOST_CLASSES = 1 << 20  # a larger one among true classes is no class
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ class Answers:
                 answers, truth = _array(arrays, max(names)), self._truth(arrays)
         except (OSError, *UNREADABLE):
             return None
-        if answers.shape != truth.shape:
+        if answers.shape != truth.shape or not truth.size or not 0 <= truth.min() <= truth.max() < MOST_CLASSES:
             return None
         key = (id(truth), record.spec.task_classes)
         if key not in self._tasks:
@@ -152,8 +153,8 @@ def _header(start: bytes) -> tuple[tuple[int, ...], np.dtype]:
     if np.lib.format.read_magic(file) != (1, 0):
         raise ValueError("not a .npy file of version 1.0")
     shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-    if file.tell() != HEADER or dtype.hasobject or len(shape) != 1:
-        raise ValueError("not a vector of numbers")
+    if file.tell() != HEADER or dtype.kind not in "iu" or len(shape) != 1:
+        raise ValueError("not a vector of integers")
     return shape, dtype
 
 
