@@ -10,6 +10,8 @@ from pathlib import Path
 
 import cl_bench
 
+LIBRARIES = ("torch", "timm", "open_clip_torch", "torchvision", "numpy", "scipy")  # whose versions may move a result
+
 
 def describe(device: str, threads: int, compiled: bool = False) -> dict:
     """JSON values: versions, git commit (with a mark for uncommitted changes), processor or GPU, threads; and whether blocks are compiled."""
@@ -20,7 +22,7 @@ def describe(device: str, threads: int, compiled: bool = False) -> dict:
         "git_commit": _git_commit(),
         "python": platform.python_version(),
         "torch": torch.__version__,  # with its build, such as +cu130
-        **{name: version(name) for name in ("timm", "open_clip_torch", "torchvision", "numpy", "scipy")},
+        **{name: version(name) for name in LIBRARIES[1:]},
         "platform": f"{platform.system()} {platform.machine()}",
         "processor": _processor(),
         "device": device,

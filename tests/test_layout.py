@@ -464,6 +464,17 @@ def test_rows_of_one_column_with_other_precision_transform_or_class_orders_are_n
     assert "core version" not in text and "Frozen network in bf16" not in text  # each precision has its own
 
 
+def test_library_versions_that_differ_within_a_number_are_named_below(tmp_path):
+    def made_with(seed, *environments):
+        return record("vpt-seq", SEQ, seed).model_copy(update={"environments": environments})
+
+    old, new = {"torch": "2.4.1", "timm": "1.0.20"}, {"torch": "2.5.0", "timm": "1.0.20"}
+    others = [record("vpt-nsp2", BETTER, seed).model_copy(update={"environments": (new,)}) for seed in (1, 2, 3)]
+    text, _ = small(tmp_path, [made_with(1, old), made_with(2, old, new), made_with(3, new), *others])
+    assert "- vpt-seq: made with different versions of libraries: torch 2.4.1 (seeds 1, 2), torch 2.5.0 (seeds 2, 3)." in text
+    assert text.count("different versions of libraries") == 1
+
+
 def test_core_versions_of_one_precision_are_named_below(tmp_path):
     records = [record("vpt-seq", SEQ, precision="bf16", core_version=4), record("vpt-nsp2", BETTER, precision="bf16", core_version=3)]
     text, _ = small(tmp_path, records, '["seq", "nsp2"]')

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from cl_bench import metrics
+from cl_bench.environment import LIBRARIES
 from cl_bench.report.select import Conventions, Row, settings_of, unlike
 
 
@@ -31,6 +32,7 @@ def of_table(columns: Sequence[Sequence[Row]], conventions: Conventions, shown: 
                 if record.status != "done":
                     state = f"failed: {record.failure}" if record.status == "failed" else "not finished"
                     notes.append(f"{name}, seed {record.spec.seed_name()}: {state} ({len(record.tasks)} tasks done), not in the table.")
+            notes += _library_versions(row, name)
             if row.finished and sorted(row.seeds) != planned and not row.imported:
                 notes.append(f"{name}: seeds {', '.join(row.seeds)} only.")
     return notes
@@ -51,6 +53,20 @@ def _unlike(column: Sequence[Row]) -> list[str]:
         orders.setdefault(record.spec.seed_name(), {})[record.spec.task_classes] = None
     mixed = [seed for seed, found in orders.items() if len(found) > 1]
     return [*notes, f"Class orders differ between rows for seed {', '.join(mixed)}."] if mixed else notes
+
+
+def _library_versions(row: Row, name: str) -> list[str]:
+    """Which of the runs behind one number were made with which version of a library, where they differ."""
+    told = []
+    for library in LIBRARIES:
+        seeds: dict[str, dict[str, None]] = {}
+        for record in row.ran:
+            for place in record.environments:
+                if library in place:
+                    seeds.setdefault(str(place[library]), {})[record.spec.seed_name()] = None
+        if len(seeds) > 1:
+            told.append(", ".join(f"{library} {version} (seed{'s' * (len(own) > 1)} {', '.join(own)})" for version, own in sorted(seeds.items())))
+    return [f"{name}: made with different versions of libraries: {'; '.join(told)}."] if told else []
 
 
 def _half(columns: Sequence[Sequence[Row]]) -> list[str]:
