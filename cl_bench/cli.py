@@ -24,7 +24,7 @@ def _name_failures(outcomes) -> None:
 
     failed = [outcome for outcome in outcomes if outcome.failure]
     for outcome in failed:
-        typer.echo(f"failed: {name(outcome.spec)}: {outcome.failure}", err=True)
+        output.say(f"failed: {name(outcome.spec)}: {outcome.failure}", err=True)
     if failed:
         raise RunFailed(f"{len(failed)} of {len(outcomes)} runs failed; the same command continues them from their last finished task")
 
@@ -62,11 +62,11 @@ def run(
         manner = orchestrator.Manner(devices, jobs, per_gpu, gpus_per_run, threads, limit, compiled, retry, share, scheduler)
         outcomes = orchestrator.execute(plan.specs, Store(results), manner, Console(stderr=True), starter)
     if not any(outcome.trained for outcome in outcomes):
-        typer.echo("nothing to train: every run of this command is finished", err=True)
+        output.say("nothing to train: every run of this command is finished", err=True)
     records = [outcome.record for outcome in outcomes if outcome.record]
     lacking = [record for record in records if request.losses and not record.spec.joint and any(task.kept_losses is None for task in record.tasks)]
     if lacking:
-        typer.echo(f"warning: {len(lacking)} runs were begun without --losses and lack them; `cl-bench clean` them and repeat the command", err=True)
+        output.say(f"warning: {len(lacking)} runs were begun without --losses and lack them; `cl-bench clean` them and repeat the command", err=True)
     if records:
         from cl_bench.report import drawing
 
@@ -96,7 +96,7 @@ def plan_(request, devices: str, jobs: int | None, per_gpu: int, threads: int | 
 
     plan = planned(request, devices, results)
     where = places.places(places.devices(devices), len(plan.specs), jobs, per_gpu, threads, gpus_per_run)
-    typer.echo("\n".join(forecast(plan.specs, Store(results), where, share)))
+    output.say("\n".join(forecast(plan.specs, Store(results), where, share)))
     remark(plan)
 
 
@@ -128,14 +128,14 @@ def tune(
     _name_failures(outcomes)
     found = search.points(plan.specs, [outcome.record for outcome in outcomes], tried)
     chosen = search.choose(found, conventions)
-    typer.echo(f"**{plan.specs[0].benchmark_name()}**\n\n{search.table(found, chosen, tried, conventions)}\n")
+    output.say(f"**{plan.specs[0].benchmark_name()}**\n\n{search.table(found, chosen, tried, conventions)}\n")
     for line in search.at_the_edge(chosen, tried):
-        typer.echo(f"warning: {line}", err=True)
+        output.say(f"warning: {line}", err=True)
     try:
         write_atomically(out, search.settings_file(request, plan.specs, chosen, tried, conventions).encode())
     except OSError as error:
         raise InputError(f"cannot write {out}: {error.strerror or error}; choose another file with --out") from error
-    typer.echo(f"written: {out}")
+    output.say(f"written: {out}")
 
 
 @app.command("run-one")
@@ -175,7 +175,7 @@ def run_one(
     )
     progress = ProgressFile(store.folder(resolved) / "progress.json", resolved)
     try:
-        runner.run(resolved, store, terms, typer.echo, progress)
+        runner.run(resolved, store, terms, output.say, progress)
     except OutOfMemory as error:
         exit_with(str(error), processes.OUT_OF_MEMORY)
     except CannotWrite as error:
@@ -225,7 +225,7 @@ def check(request, device: opt.Device = "auto", results: opt.Results = Path("res
     from cl_bench.store import Store
 
     plan = planned(request, device, results)
-    typer.echo("\n".join(inspect.plan_lines(plan, Store(results), places.devices(device))))
+    output.say("\n".join(inspect.plan_lines(plan, Store(results), places.devices(device))))
 
 
 from cl_bench import cli_bench, cli_exchange, cli_results  # noqa: E402, F401 - register their commands, after those above in the help

@@ -5,6 +5,9 @@ from pathlib import Path
 
 import typer
 
+from cl_bench import output
+from cl_bench.escape import one_line
+
 app = typer.Typer(
     name="cl-bench",
     help=__import__("cl_bench").__doc__,
@@ -26,20 +29,20 @@ def planned(request, devices: str, results: Path):
     if "precision" in request.set:
         return plan
     if precision == "bf16":
-        typer.echo("precision: bf16 in the frozen network, for the device's matrix units (--set precision=fp32 for full precision)", err=True)
+        output.say("precision: bf16 in the frozen network, for the device's matrix units (--set precision=fp32 for full precision)", err=True)
     other = "fp32" if precision == "bf16" else "bf16"
     store = Store(results)
     begun = sum(store.holds(in_precision(spec, other)) and not store.holds(spec) for spec in plan.specs)
     if begun:
         counted = f"{begun} of these runs {'is' if begun == 1 else 'are'} there in {other}"
-        typer.echo(f"warning: {counted}, which is another run than in {precision}; --set precision={other} goes on with them", err=True)
+        output.say(f"warning: {counted}, which is another run than in {precision}; --set precision={other} goes on with them", err=True)
     return plan
 
 
 def remark(plan) -> None:
     """Say on standard error what the data of a plan is, and what deserves a look."""
     for line in [*plan.remarks, *(f"warning: {warning}" for warning in plan.warnings)]:
-        typer.echo(line, err=True)
+        output.say(line, err=True)
 
 
 def show(report) -> None:
@@ -52,13 +55,13 @@ def show(report) -> None:
         for table in report.tables:
             terminal.show(table, Console())
     else:
-        typer.echo(report.text)
+        output.say(report.text)
     for warning in report.warnings:
-        typer.echo(f"warning: {warning}", err=True)
-    typer.echo("written: " + ", ".join(map(str, report.paths)))
+        output.say(f"warning: {warning}", err=True)
+    output.say("written: " + ", ".join(map(str, report.paths)))
 
 
 def exit_with(message: str, code: int) -> None:
     """Print one line of error and leave with the code."""
-    typer.echo(f"error: {message}", err=True)
+    output.say(f"error: {one_line(message)}", err=True)
     sys.exit(code)

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from cl_bench import options as opt
+from cl_bench import output
 from cl_bench.cli_app import app
 
 Optional = typer.Option
@@ -26,7 +27,7 @@ def bench(
     from cl_bench.errors import InputError
 
     found = starter.called(measuring.measure, threads, request, places.devices(device)[0], threads, pairs, random_weights, compiled, _say)
-    typer.echo(found.text())
+    output.say(found.text())
     if json is not None:
         try:
             json.write_text(found.model_dump_json(indent=1) + "\n", encoding="utf-8")
@@ -35,4 +36,4 @@ def bench(
 
 
 def _say(line: str) -> None:
-    typer.echo(line, err=True)
+    output.say(line, err=True)

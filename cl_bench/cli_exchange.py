@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from cl_bench import options as opt
+from cl_bench import output
 from cl_bench.cli_app import app
 from cl_bench.errors import RunFailed
 
@@ -26,8 +27,8 @@ def compare(
 
     found = versus(a, b, results, Conventions(accuracy))
     for warning in found.warnings:
-        typer.echo(f"warning: {warning}", err=True)
-    typer.echo(found.markdown())
+        output.say(f"warning: {warning}", err=True)
+    output.say(found.markdown())
     if found.worse:
         raise RunFailed(f"significantly worse: {'; '.join(found.worse)}")
 
@@ -44,8 +45,8 @@ def merge(
 
     done = bring_together(Store(target), [Store(source) for source in sources], compact)
     for warning in done.warnings:
-        typer.echo(f"warning: {warning}", err=True)
-    typer.echo(f"{done.copied} runs copied to {target}, {done.kept} were there already")
+        output.say(f"warning: {warning}", err=True)
+    output.say(f"{done.copied} runs copied to {target}, {done.kept} were there already")
 
 
 @app.command()
@@ -62,10 +63,10 @@ def export(
 
     records, warnings = read_records(Store(results))
     for warning in warnings:
-        typer.echo(f"warning: {warning}", err=True)
+        output.say(f"warning: {warning}", err=True)
     path = out or Path(f"{what}.{kind}")
     exporting.write(exporting.LINES[what](records), path, kind)
-    typer.echo(f"written: {path} ({len(records)} runs)")
+    output.say(f"written: {path} ({len(records)} runs)")
 
 
 @app.command("import")
@@ -88,7 +89,7 @@ def import_(
     found = matrix_file.read(matrix, spec.num_tasks)
     record = imported.from_file(found, spec, sizes, percent)
     for remark in found.remarks:
-        typer.echo(f"{matrix}: {remark}", err=True)
+        output.say(f"{matrix}: {remark}", err=True)
     for doubt in imported.doubts(record):
-        typer.echo(f"warning: {matrix}: {doubt}", err=True)
-    typer.echo(f"written: {imported.save(record, results)} ({len(record.tasks)} tasks)")
+        output.say(f"warning: {matrix}: {doubt}", err=True)
+    output.say(f"written: {imported.save(record, results)} ({len(record.tasks)} tasks)")

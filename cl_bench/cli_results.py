@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from cl_bench import options as opt
+from cl_bench import output
 from cl_bench.cli_app import app, planned, show
 from cl_bench.errors import InputError
 
@@ -25,7 +26,7 @@ def certify(
 
     store = Store(results)
     spec = store.find(run)
-    runner.recertify(spec, store, places.devices(device)[0], len(places.cores()), typer.echo)
+    runner.recertify(spec, store, places.devices(device)[0], len(places.cores()), output.say)
 
 
 @app.command()
@@ -38,9 +39,9 @@ def status(request, devices: opt.Devices = "auto", results: opt.Results = Path("
 
     store = Store(results)
     if request == Request():
-        typer.echo("\n".join(listing.run_lines(store)))
+        output.say("\n".join(listing.run_lines(store)))
         return
-    typer.echo("\n".join(listing.plan_status_lines(planned(request, devices, results).specs, store)))
+    output.say("\n".join(listing.plan_status_lines(planned(request, devices, results).specs, store)))
 
 
 @app.command()
@@ -61,13 +62,13 @@ def clean(
     if not found:
         if not (failed or damaged or first_tasks):
             raise InputError("name runs, or give --failed, --damaged or --first-tasks")
-        typer.echo("nothing to remove")
+        output.say("nothing to remove")
         return
     for item in found:
-        typer.echo(f"{item.path}  {item.what}, {size(item.size_bytes)}")
+        output.say(f"{item.path}  {item.what}, {size(item.size_bytes)}")
     if yes or typer.confirm(f"remove these {len(found)} folders?"):
         cleaning.remove(found)
-        typer.echo(f"{len(found)} folders removed")
+        output.say(f"{len(found)} folders removed")
 
 
 @app.command()
@@ -92,7 +93,7 @@ def report(
         return show(write.of_layout(layout, store, out, accuracy, forgetting))
     records, warnings = write.read_records(store)
     for warning in warnings:
-        typer.echo(f"warning: {warning}", err=True)
+        output.say(f"warning: {warning}", err=True)
     show(write.of_records(records, store, out, Conventions(accuracy or "task_mean", forgetting or "chaudhry")))
 
 
@@ -113,9 +114,9 @@ def prepare(
     plugin, root = registry.find("datasets", name), Path(place) if place else root
     make = getattr(plugin.load(), "PREPARE", None)
     if make is None:
-        typer.echo(f"{plugin.name} needs no preparation")
+        output.say(f"{plugin.name} needs no preparation")
     else:
-        make(root, typer.echo)
+        make(root, output.say)
 
 
 @app.command("ls")
@@ -127,7 +128,7 @@ def list_things(
     """List methods, data sets, backbones or the runs in the results folder."""
     from cl_bench import inspect
 
-    typer.echo("\n".join(inspect.LISTS[what](results)))
+    output.say("\n".join(inspect.LISTS[what](results)))
 
 
 @app.command()
@@ -142,4 +143,4 @@ def info(
 
     if (benchmark is None) != (method is None):
         raise InputError("info takes a benchmark and a method, such as `cl-bench info glyphs/10 vpt-nsp2`, or neither")
-    typer.echo("\n".join(inspect.system_lines() if benchmark is None else inspect.setting_lines(benchmark, method, preset)))
+    output.say("\n".join(inspect.system_lines() if benchmark is None else inspect.setting_lines(benchmark, method, preset)))

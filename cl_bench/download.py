@@ -15,6 +15,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 
 from cl_bench.bars import bar
 from cl_bench.errors import UNREADABLE_ARCHIVE, InputError
+from cl_bench.escape import visible
 from cl_bench.store import write_atomically
 
 CHUNK_BYTES = 1 << 16
@@ -92,9 +93,9 @@ class _Resuming:
             resumed = response.status_code == 206
             length = response.headers.get("Content-Length")
             total = None if length is None else int(length) + (have if resumed else 0)
-            columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+            columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TimeRemainingColumn())
             with open(self._part, "ab" if resumed else "wb") as file, Progress(*columns, console=Console(stderr=True)) as bars:
-                task = bars.add_task(self._part.name.removesuffix(".part"), total=total, completed=have if resumed else 0)
+                task = bars.add_task(visible(self._part.name.removesuffix(".part")), total=total, completed=have if resumed else 0)
                 for chunk in response.iter_content(CHUNK_BYTES):
                     file.write(chunk)
                     bars.advance(task, len(chunk))

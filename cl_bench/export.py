@@ -7,6 +7,7 @@ from pathlib import Path
 
 from cl_bench import metrics
 from cl_bench.errors import InputError
+from cl_bench.escape import csv_field
 from cl_bench.record import RunRecord
 from cl_bench.store import write_atomically
 
@@ -70,7 +71,7 @@ def write(lines: Sequence[dict], path: Path, kind: str) -> None:
         text = io.TextIOWrapper(content, encoding="utf-8", newline="", write_through=True)
         writer = csv.DictWriter(text, list(lines[0]), lineterminator="\n")
         writer.writeheader()
-        writer.writerows(lines)
+        writer.writerows({key: csv_field(value) for key, value in line.items()} for line in lines)
     else:
         try:
             import pyarrow

@@ -4,6 +4,10 @@ import codecs
 import sys
 from contextlib import suppress
 
+import typer
+
+from cl_bench.escape import visible
+
 
 def prepare() -> None:
     """What an encoding lacks is shown as an escape such as \\xb2, and never stops a command. A file or pipe in ASCII, which is what a
@@ -14,3 +18,8 @@ def prepare() -> None:
         with suppress(ValueError, OSError):
             plain = codecs.lookup(stream.encoding).name == "ascii" and not stream.isatty()
             stream.reconfigure(encoding="utf-8" if plain else None, errors="backslashreplace")
+
+
+def say(text: str, err: bool = False) -> None:
+    """Print text, on standard error if so asked, in which no name moves the cursor or turns the writing."""
+    typer.echo(visible(text), err=err)

@@ -9,6 +9,7 @@ import yaml
 from cl_bench import metrics
 from cl_bench.config import parse_scalar
 from cl_bench.errors import InputError
+from cl_bench.escape import markdown, one_line
 from cl_bench.experiment import method_text, parts, spread
 from cl_bench.record import RunRecord, RunSpec
 from cl_bench.report.select import MEASURES, Conventions
@@ -76,13 +77,13 @@ def choose(tried: Sequence[Point], conventions: Conventions) -> dict[str, Point]
 
 def table(tried: Sequence[Point], chosen: dict[str, Point], grid: dict[str, list], conventions: Conventions) -> str:
     """The grid as a Markdown table in percent, the chosen points bold."""
-    lines = ["| " + " | ".join(["Method", *grid, "Acc. ↑", "Forgetting ↓", "n"]) + " |", "|:--" + "|--:" * (len(grid) + 3) + "|"]
+    lines = ["| " + " | ".join(["Method", *map(markdown, grid), "Acc. ↑", "Forgetting ↓", "n"]) + " |", "|:--" + "|--:" * (len(grid) + 3) + "|"]
     for point in tried:
         means = [point.mean(metric, conventions) for metric in ("accuracy", "forgetting")]
         cells = [format_option(point.options[key]) if key in point.options else "–" for key in grid]
         cells = [point.method, *cells, *("–" if mean is None else metrics.percent(mean) for mean in means)]
         style = "**{}**" if chosen.get(point.method) is point else "{}"
-        lines.append("| " + " | ".join([*(style.format(cell) for cell in cells), str(len(point.records))]) + " |")
+        lines.append("| " + " | ".join([*(style.format(markdown(cell)) for cell in cells), str(len(point.records))]) + " |")
     return "\n".join(lines)
 
 
@@ -108,7 +109,7 @@ def settings_file(request: Request, specs: Sequence[RunSpec], chosen: dict[str, 
         methods.append(method_text(name, {key: [value] for key, value in {**options, **point.options}.items()}))
     head = [
         f"# chosen by cl-bench tune: highest mean accuracy ({metrics.ACCURACY_CONVENTIONS[conventions.accuracy]}) over seeds {', '.join(seeds)}",
-        f"# on {specs[0].benchmark_name()}, backbone {specs[0].backbone.name}",
+        f"# on {one_line(specs[0].benchmark_name())}, backbone {specs[0].backbone.name}",
         *(f"# {key} tried: {', '.join(map(format_option, tried))}" for key, tried in grid.items()),
         *(f"# {point.method}: accuracy {metrics.percent(point.mean('accuracy', conventions))} %" for point in chosen.values()),
     ]

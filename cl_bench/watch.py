@@ -12,6 +12,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from cl_bench.escape import visible
 from cl_bench.record import RunSpec
 
 POLL_SECONDS = 0.3
@@ -40,7 +41,7 @@ class Watch:
 
     def say(self, line: str) -> None:
         """One line above the bars."""
-        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
+        self._console.print(visible(line), highlight=False, markup=False, emoji=False, soft_wrap=True)
 
     @contextmanager
     def handling_interrupts(self, stop: Callable[[], None]) -> Iterator[None]:
@@ -85,7 +86,7 @@ class Line:
 
     def __init__(self, watch: Watch, spec: RunSpec):
         self._watch, self._spec, self._bars = watch, spec, watch._bars
-        self._bar = self._bars.add_task(name(spec), total=1.0, note="starting") if self._bars else None
+        self._bar = self._bars.add_task(visible(name(spec)), total=1.0, note="starting") if self._bars else None
         self._first: float | None = None
         self._start, self._last, self._task = time.monotonic(), None, 0
 

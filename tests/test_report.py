@@ -9,7 +9,7 @@ from made import has_latex, record
 
 from cl_bench.errors import InputError
 from cl_bench.record import Certificate
-from cl_bench.report import charts, tables, terminal, write
+from cl_bench.report import charts, latex, tables, terminal, write
 from cl_bench.report.select import Conventions, group
 from cl_bench.report.table import Cell, Line, Table
 from cl_bench.store import Store
@@ -90,20 +90,20 @@ def test_options_that_all_rows_share_are_named_once():
 
 def test_a_smoke_benchmark_says_so_everywhere():
     [benchmark] = group([record("vpt-seq", SEQ, smoke=True)])
-    assert "smoke benchmark" in tables.markdown(tables.of_benchmark(benchmark, Conventions())) and "smoke benchmark" in tables.latex(
+    assert "smoke benchmark" in tables.markdown(tables.of_benchmark(benchmark, Conventions())) and "smoke benchmark" in latex.document(
         [tables.of_benchmark(benchmark, Conventions())]
     )
 
 
 def test_latex_special_characters_are_escaped():
-    assert tables.escape("a_b & 50% {x} # $ ~ ^ \\ ²") == (
+    assert latex.escape("a_b & 50% {x} # $ ~ ^ \\ ²") == (
         r"a\_b \& 50\% \{x\} \# \$ \textasciitilde{} \textasciicircum{} \textbackslash{} \textsuperscript{2}"
     )
 
 
 def test_the_latex_document_is_complete_and_holds_the_numbers():
     records = [record("vpt-seq[head_init=fresh]", SEQ), record("vpt-nsp2", NSP2), record("vpt-joint", [[90, 90, 93]], joint=True)]
-    text = tables.latex([tables.of_benchmark(found, Conventions()) for found in group(records)])
+    text = latex.document([tables.of_benchmark(found, Conventions()) for found in group(records)])
     assert text.count("\\begin{") == text.count("\\end{") == 4 and r"\toprule" in text and r"\midrule" in text and r"\bottomrule" in text
     assert r"VPT-NSP\textsuperscript{2} & \textbf{70.00}" in text and r"head\_init=fresh" in text
     columns = {line.count("&") for line in text.splitlines() if line.endswith(r"\\")}
@@ -118,7 +118,7 @@ def test_latex_compiles_whatever_is_in_names_and_notes(tmp_path):
     ]
     table = Table("t", "τ of 100 % § [a]", [("", ["accuracy"])], lines, ["† ‡ § ² “x” 漢字 µ"], labels=["[x]"])
     bare = Table("u", "u", [("", ["accuracy"])], lines, [], labels=["[x]"], method_column=False)
-    (tmp_path / "table.tex").write_text(tables.latex([table, bare]))
+    (tmp_path / "table.tex").write_text(latex.document([table, bare]))
     done = subprocess.run(["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "table.tex"], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0 and "Missing character" not in done.stdout, done.stdout[-1500:]
 
@@ -126,7 +126,7 @@ def test_latex_compiles_whatever_is_in_names_and_notes(tmp_path):
 @pytest.mark.skipif(not has_latex(), reason="no LaTeX with booktabs here")
 def test_the_latex_document_compiles_as_it_is(tmp_path):
     records = [record("vpt-seq[head_init=fresh]", SEQ, limit=50), record("vpt-nsp2", NSP2, limit=50)]
-    (tmp_path / "table.tex").write_text(tables.latex([tables.of_benchmark(found, Conventions()) for found in group(records)]))
+    (tmp_path / "table.tex").write_text(latex.document([tables.of_benchmark(found, Conventions()) for found in group(records)]))
     done = subprocess.run(["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "table.tex"], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-2000:]
     assert not re.search("Missing character|Overfull", done.stdout)
@@ -178,14 +178,15 @@ def test_rows_whose_predictions_depend_on_the_batch_carry_a_dagger_with_its_figu
     ]
     honest = record("l2p", SEQ).model_copy(update={"certificate": certificate(0)})
     [benchmark] = group([honest, *leaky, record("vpt-seq", SEQ)])
-    text, latex = tables.markdown(tables.of_benchmark(benchmark, Conventions())), tables.latex([tables.of_benchmark(benchmark, Conventions())])
+    table = tables.of_benchmark(benchmark, Conventions())
+    text, as_latex = tables.markdown(table), latex.document([table])
     assert [row.title for row in benchmark.rows] == ["l2p", "l2p [as published] †", "vpt-seq"]
     assert "- l2p [as published]: batchwise_eval=on.\n" in text
     # sums over the two seeds: 200 images; right 100, 160 and 80 of them
     assert "† l2p [as published]: predictions depend on the batch. Of 200 test images" in text
     assert "than alone: 10 in stream order, 20 shuffled; right: 50.0 % alone, 80.0 % in batches of 128 in stream order, 40.0 %" in text
     assert "Without inductive certificate (cl-bench certify makes it): vpt-seq." in text
-    assert r"l2p [as published] $\dagger$ &" in latex
+    assert r"l2p [as published] $\dagger$ &" in as_latex
 
 
 def test_records_without_certificates_still_make_a_table():

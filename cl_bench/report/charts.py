@@ -79,7 +79,7 @@ def pretraining(panels: Sequence[Panel], conventions: Conventions) -> Drawn | No
                 if not values:
                     continue
                 mean, spread = percent(values)
-                label = f"{metric}, {name}"
+                label = plain(f"{metric}, {name}")
                 wide = 0.36 if alpha < 1 else 0.18
                 axis.bar(place + shift, mean, wide, color=colour, alpha=alpha, label=None if label in shown else label)
                 shown.add(label)

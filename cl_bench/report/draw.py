@@ -11,6 +11,7 @@ from fontTools import subset
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_pdf import FigureCanvasPdf
 
+from cl_bench.escape import csv_field
 from cl_bench.report import charts, figures
 from cl_bench.report.figures import Drawn
 from cl_bench.report.select import Conventions, Panel
@@ -47,7 +48,7 @@ def _save(drawn: Drawn, stem: Path) -> list[Path]:
         paths.append(stem.with_name(stem.name + suffix))
         write_atomically(paths[-1], content.getvalue())
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([["" if value is None else value for value in line] for line in drawn.numbers])
+    csv.writer(text, lineterminator="\n").writerows([["" if value is None else csv_field(value) for value in line] for line in drawn.numbers])
     paths.append(stem.with_name(stem.name + ".csv"))
     write_atomically(paths[-1], text.getvalue().encode())
     return paths

@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from cl_bench import environment, metrics
+from cl_bench.escape import visible
 from cl_bench.report.select import Conventions, Panel, Row
 
 # Okabe and Ito's palette, distinguishable with any colour vision; markers repeat out of step with it.
@@ -40,8 +41,9 @@ class Drawn:
 
 
 def plain(text: str) -> str:
-    """Text of which matplotlib makes no formula."""
-    return text.replace("$", r"\$")
+    """Text of which matplotlib makes no formula, and that it shows: a label that begins with a low line would be left out."""
+    shown = visible(text).replace("$", r"\$")
+    return f" {shown}" if shown.startswith("_") else shown
 
 
 def heading(text: str) -> str:
@@ -75,7 +77,7 @@ def line(axes, place: int, xs: Sequence[float], values: Sequence[tuple[float, fl
     colour, means = COLOURS[place % len(COLOURS)], [mean for mean, _ in values]
     spreads = [spread or 0.0 for _, spread in values]
     few = len(xs) <= 20
-    axes.plot(xs, means, style, color=colour, marker=MARKERS[place % len(MARKERS)] if few else None, markersize=3, linewidth=1.2, label=label)
+    axes.plot(xs, means, style, color=colour, marker=MARKERS[place % len(MARKERS)] if few else None, markersize=3, linewidth=1.2, label=plain(label))
     if any(spreads):
         low, high = ([mean + sign * spread for mean, spread in zip(means, spreads, strict=True)] for sign in (-1, 1))
         axes.fill_between(xs, low, high, color=colour, alpha=0.15, linewidth=0)
@@ -97,7 +99,7 @@ def legend(figure: Figure, axes: Sequence) -> None:
     found = {}
     for axis in axes:
         handles, labels = axis.get_legend_handles_labels()
-        found.update(zip(map(plain, labels), handles, strict=True))
+        found.update(zip(labels, handles, strict=True))
     if found:
         width, height = figure.get_size_inches()
         fitting = int(19 * width / (max(map(len, found)) + 8))  # about 19 characters of this size fit an inch, a handle takes 8
@@ -122,7 +124,7 @@ def accuracy(panels: Sequence[Panel], conventions: Conventions) -> Drawn | None:
             curves = row.curves(conventions)
             values = [percent(found) for found in zip(*curves, strict=True)]
             if row.joint:
-                axis.axhline(values[-1][0], color="0.4", linewidth=1, linestyle="--", label=name)
+                axis.axhline(values[-1][0], color="0.4", linewidth=1, linestyle="--", label=plain(name))
             else:
                 line(axis, place, range(1, len(values) + 1), values, name)
             numbers += [(panel.title, name, t, mean, spread, len(curves)) for t, (mean, spread) in enumerate(values, 1)]
@@ -177,7 +179,7 @@ def cost(panels: Sequence[Panel], conventions: Conventions) -> Drawn | None:
             own = {environment.computer(place_) for record in row.ran for place_ in record.environments}
             machines |= own
             colour, marker = COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)]
-            axis.errorbar(seconds[0], found[0], found[1], seconds[1], color=colour, marker=marker, markersize=4, linewidth=0.8, label=name)
+            axis.errorbar(seconds[0], found[0], found[1], seconds[1], color=colour, marker=marker, markersize=4, linewidth=0.8, label=plain(name))
             numbers.append((panel.title, name, *seconds, *found, len(row.ran), "; ".join(sorted(own))))
         axis.set_title(heading(panel.title + (f" ({len(machines)} machines)" if len(machines) > 1 else "")))
         axis.set_xlabel("training time (s)")

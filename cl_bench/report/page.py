@@ -11,6 +11,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from cl_bench import metrics
+from cl_bench.escape import visible
 from cl_bench.record import RunSpec
 from cl_bench.report.select import Conventions, Row
 from cl_bench.report.table import Cell, Table
@@ -23,7 +24,7 @@ def render(
     title: str, parts: Sequence[tuple[Table, Sequence[tuple[str, Path]]]], pictures: Sequence[tuple[str, Path]], conventions: Conventions
 ) -> str:
     """`parts` are tables, each with the (title, PNG file) of its figures; `pictures` stand after all tables."""
-    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
+    environment = Environment(autoescape=True, finalize=_shown, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
     template = environment.from_string((files("cl_bench.report") / TEMPLATE).read_text(encoding="utf-8"))
     behind = Behind(conventions)
     sections = [
@@ -37,6 +38,11 @@ def render(
         difference_heads=DIFFERENCES,
         difference_notes=DIFFERENCE_NOTES,
     )
+
+
+def _shown(value):
+    """What goes into the page, before it is escaped as HTML."""
+    return visible(value) if type(value) is str else value
 
 
 def _lines(table: Table, behind: "Behind") -> list[dict]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cl_bench.errors import InputError
+from cl_bench.escape import markdown
 from cl_bench.record import RunRecord
 from cl_bench.report import significance
 from cl_bench.report.layout import selector
@@ -30,9 +31,8 @@ class Versus:
         head = ("Row", "Benchmark", "Metric", "Difference", f"{100 * (1 - self.level):.4g} % interval", "p (Holm)")
         lines = ["| " + " | ".join(head) + " |", "|:--|:--|:--|--:|--:|--:|"]
         for found in self.differences:
-            lines.append(
-                f"| {found.row} | {found.column} | {found.metric} | {found.mean:+.2f} (n = {found.pairs}) | {found.span} | {found.verdict} |"
-            )
+            words = [markdown(found.row), markdown(found.column), found.metric, f"{found.mean:+.2f} (n = {found.pairs})", found.span, found.verdict]
+            lines.append("| " + " | ".join(words) + " |")
         return "\n".join(lines)
 
 

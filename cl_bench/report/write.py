@@ -6,8 +6,9 @@ from pathlib import Path
 
 from cl_bench import imported
 from cl_bench.errors import InputError
+from cl_bench.escape import markdown
 from cl_bench.record import RunRecord
-from cl_bench.report import build, layout, pictures, published, tables
+from cl_bench.report import build, latex, layout, pictures, published, tables
 from cl_bench.report.found import Found
 from cl_bench.report.select import Conventions, group
 from cl_bench.report.significance import Answers
@@ -43,6 +44,7 @@ def of_records(records: Sequence[RunRecord], store: Store, out: Path, convention
         paths = [path for table, folder in zip(made, folders, strict=True) for path in _write_table(table, folder, "table")]
         files = [[path for wait in begun for path in wait()] for begun in drawn]
         paths += [path for found in files for path in found]
+        warnings += [line for table, folder in zip(made, folders, strict=True) for line in latex.warning(table, f"{folder.name}/table.tex")]
         parts = [(table, _pictures(found)) for table, found in zip(made, files, strict=True)]
         paths.append(_write_page(out, "Results", parts, [], conventions))
     return Report("\n".join(tables.markdown(table) for table in made), paths, warnings, made)
@@ -76,10 +78,11 @@ def of_layout(path: Path, store: Store, out: Path, accuracy: str | None, forgett
             files = wait()
             paths += files
             shown += [(figure.title or figure.name, path) for path in files if path.suffix == ".png"]
-        text = "\n".join([f"# {wanted.title}\n", *(tables.markdown(table) for table in made)])
-        links = [f"![{title}]({picture.name})\n" for title, picture in shown]
+        text = "\n".join([f"# {markdown(wanted.title)}\n", *(tables.markdown(table) for table in made)])
+        found.warnings += [line for table in made for line in latex.warning(table, f"{table.name}.tex")]
+        links = [f"![{markdown(title, bracketed=True)}]({picture.name})\n" for title, picture in shown]
         write_atomically(out / "report.md", "\n".join([text, *links]).encode())
-        write_atomically(out / "report.tex", tables.latex(made).encode())
+        write_atomically(out / "report.tex", latex.document(made).encode())
         page = _write_page(out, wanted.title, [(table, []) for table in made], shown, conventions)
     return Report(text, [*paths, out / "report.md", out / "report.tex", page], found.warnings, made)
 
@@ -112,7 +115,7 @@ class _writing:
 
 
 def _write_table(table: Table, folder: Path, name: str) -> list[Path]:
-    contents = {".md": tables.markdown(table), ".tex": tables.latex([table])}
+    contents = {".md": tables.markdown(table), ".tex": latex.document([table])}
     for suffix, content in contents.items():
         write_atomically(folder / f"{name}{suffix}", content.encode())
     return [folder / f"{name}{suffix}" for suffix in contents]

@@ -1,0 +1,44 @@
+"""Text that others chose (names, titles, folders, messages) made safe for where it goes: a terminal, Markdown, CSV, YAML comments.
+
+LaTeX has `cl_bench.report.latex`, and HTML the templates' own escaping after `visible`.
+"""
+
+import re
+import unicodedata
+
+# what turns the direction of the text after it, or ends a line for some programs and not for others
+UNSEEN = set("\u061c\u200e\u200f\u2028\u2029\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ufeff")
+FORMULA = "=+-@＝＋－＠"  # begin a formula in spreadsheets
+
+
+def visible(text: str) -> str:
+    """The text with control characters, halves of characters and marks of direction as escapes such as \\x1b; lines and tabs stay."""
+    return text if text.isascii() and text.isprintable() else "".join(map(_visible, text))
+
+
+def _visible(character: str) -> str:
+    hidden = character in UNSEEN or unicodedata.category(character) in ("Cc", "Cs")
+    return character.encode("unicode_escape").decode() if hidden and character not in "\n\t" else character
+
+
+def one_line(text: str) -> str:
+    """As `visible`, with every run of white space one space; spaces at which no line may break stay."""
+    return visible(re.sub(r"[^\S\u00a0\u202f]+", " ", text).strip(" "))
+
+
+def markdown(text: str, bracketed: bool = False, begins_line: bool = False) -> str:
+    """One line in which Markdown finds neither markup nor HTML, nor the end of a table's cell; for between brackets, or the beginning of a line."""
+    text = re.sub(r"([\\`*~$|])", r"\\\1", one_line(text))
+    text = re.sub(r"(?<![^\W_])_|_(?![^\W_])", r"\\_", text)
+    text = re.sub(r"([\[\]])" if bracketed else r"(\])(?=[(\[])", r"\\\1", text)  # else a link
+    if begins_line:  # else a heading, a list, a quotation, a box to tick, the address of a link
+        text = re.sub(r"^([#>+\-=\[])", r"\\\1", re.sub(r"^(\d+)(?=[.)](?:\s|$))", r"\1\\", text))
+    return text.replace("&", "&amp;").replace("<", "&lt;") if re.search(r"[<&]", text) else text
+
+
+def csv_field(value):
+    """The value, text with an apostrophe before what a spreadsheet would take for a formula; numbers stay numbers."""
+    if not isinstance(value, str):
+        return value
+    value = visible(value)
+    return f"'{value}" if value[:1] in ("\t", "\n") or value.lstrip()[:1] in tuple(FORMULA) else value
