@@ -5,9 +5,9 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from cl_bench import yaml_file
 from cl_bench.errors import InputError
 
 
@@ -62,18 +62,26 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     return spelled[near[0]] if near else None
 
 
+def whole_number(text: str) -> int | None:
+    """A number of at most 18 digits from 0 to 9, None for what is none: not such as "²", "١٠" or "1_0"."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else None
+
+
 def parse_scalar(text: str):
-    """A command-line value as YAML reads it (on/off, numbers, null), with 1e-3 read as a number too."""
+    """A command-line value as YAML reads it (on/off, numbers, null), with 1e-3 read as a number too. Raises InputError."""
     try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError:
-        raise InputError(f"cannot read the value {text!r}; expected a number, on, off, null or a word") from None
-    if isinstance(value, str):
-        try:
-            return float(value)
-        except ValueError:
-            return value
-    return value
+        value = yaml_file.value(text)
+    except InputError as error:
+        raise InputError(f"{error}; expected a number, on, off, null or a word") from None
+    return number_or_word(value) if isinstance(value, str) else value
+
+
+def number_or_word(text: str) -> float | str:
+    """A word that YAML leaves, such as 1e-3, as a number where it is one."""
+    try:
+        return float(text) if text.isascii() and "_" not in text else text
+    except ValueError:
+        return text
 
 
 def build_config(model: type[Strict], layers: Iterable[Mapping], owner: str) -> Strict:

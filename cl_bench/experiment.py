@@ -1,7 +1,7 @@
 """What a request spans: methods with their grids, benchmarks, backbones, splits and seeds, as requests of one benchmark each."""
 
 from cl_bench import registry
-from cl_bench.config import unknown
+from cl_bench.config import unknown, whole_number
 from cl_bench.errors import InputError
 from cl_bench.request import Request, count_methods, format_option, grids, listed, parse_seeds, parse_splits
 
@@ -38,7 +38,7 @@ def _benchmarks(request: Request) -> list[tuple[str, str]]:
     found: dict[str, list[str]] = {}
     for name in listed(request.benchmarks):
         dataset, _, splits = name.rpartition("/")
-        if not dataset or not splits.isdigit():
+        if not dataset or not whole_number(splits):
             raise InputError(f"{name!r} is not a benchmark; expected DATASET/SPLITS, such as glyphs/10")
         found.setdefault(dataset, []).append(splits)
     return [(dataset, ",".join(splits)) for dataset, splits in found.items()]

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import StringConstraints, ValidationError
 
 from cl_bench import matrix_file, registry
-from cl_bench.config import Strict, build_config, canonical_json
+from cl_bench.config import Strict, build_config, canonical_json, whole_number
 from cl_bench.errors import InputError
 from cl_bench.matrix_file import MatrixFile
 from cl_bench.metrics import accuracy_matrix
@@ -67,7 +67,7 @@ class ImportedRecord(Strict):
 def checked_benchmark(text: str) -> str:
     """A benchmark's name with a number of tasks in it. Raises InputError."""
     dataset, _, tasks = text.rpartition("/")
-    if not dataset or not tasks.isdigit():
+    if not dataset or not whole_number(tasks):
         raise InputError(f"{text!r} is not a benchmark; expected DATASET/TASKS, such as cifar100/10")
     registry.find("datasets", dataset.partition(":")[0])
     return text
@@ -76,7 +76,7 @@ def checked_benchmark(text: str) -> str:
 def parse_sizes(text: str) -> tuple[int, ...]:
     """ "1000,900" -> (1000, 900). Raises InputError."""
     parts = [part.strip() for part in text.split(",") if part.strip()]
-    if not parts or not all(part.isdigit() and int(part) for part in parts):
+    if not parts or not all(whole_number(part) for part in parts):
         raise InputError(f"--test-sizes {text!r}: expected numbers of test images, such as 1000,1000")
     return tuple(map(int, parts))
 

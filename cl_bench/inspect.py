@@ -8,7 +8,7 @@ import numpy as np
 
 import cl_bench
 from cl_bench import plugin_folders, registry
-from cl_bench.config import Transform, canonical_json
+from cl_bench.config import Transform, canonical_json, whole_number
 from cl_bench.errors import InputError
 from cl_bench.presets import Setting, load, published_behavior, settings_for
 from cl_bench.record import RunSpec
@@ -72,7 +72,7 @@ def system_lines() -> list[str]:
 def setting_lines(benchmark: str, method: str, preset: str | None) -> list[str]:
     """Every setting of the method on the benchmark with where its value comes from; what that source leaves open is marked with an o."""
     dataset, _, splits = benchmark.rpartition("/")
-    if not dataset or not splits.isdigit():
+    if not dataset or not whole_number(splits):
         raise InputError(f"{benchmark!r} is not a benchmark; expected DATASET/SPLITS, such as glyphs/10")
     from cl_bench.environment import usual_precision
     from cl_bench.places import devices

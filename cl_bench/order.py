@@ -6,6 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
+from cl_bench import user_text
+from cl_bench.config import whole_number
 from cl_bench.errors import InputError
 
 SHUFFLED, NATURAL = "nsp2", "natural"
@@ -33,10 +35,11 @@ def resolve(text: str | None, run_seed: int, class_names: Sequence[str]) -> tupl
     The kind is "nsp2", "natural" or "file:<digest>"; only "nsp2" has a seed. Raises InputError.
     """
     kind, _, number = (text or f"{SHUFFLED}:{run_seed}").partition(":")
-    if kind.isdigit() and not number:
+    if whole_number(kind) is not None and not number:
         kind, number = SHUFFLED, kind
-    if kind == SHUFFLED and number.isdigit():
-        return SHUFFLED, int(number), class_order(len(class_names), int(number))
+    seed = whole_number(number)
+    if kind == SHUFFLED and seed is not None:
+        return SHUFFLED, seed, class_order(len(class_names), seed)
     if text == NATURAL:
         return NATURAL, None, list(range(len(class_names)))
     order = _from_file(Path(text), class_names)
@@ -46,17 +49,19 @@ def resolve(text: str | None, run_seed: int, class_names: Sequence[str]) -> tupl
 def _from_file(path: Path, class_names: Sequence[str]) -> list[int]:
     """One class a line, as its name or its number from 0; every class exactly once."""
     try:
-        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not a text file"
-        raise InputError(f"--order {path}: {reason}; expected a seed, nsp2:SEED, natural, or a file with one class a line") from error
+        lines = [line.strip() for line in user_text.read(path).splitlines() if line.strip()]
+    except InputError as error:
+        raise InputError(f"--order: {error}; expected a seed, nsp2:SEED, natural, or a file with one class a line") from error
     numbers = {name: c for c, name in enumerate(class_names)}
     order = []
     for number, line in enumerate(lines, 1):
-        c = numbers.get(line, int(line) if line.isdigit() and int(line) < len(class_names) else None)
+        position = whole_number(line)
+        c = numbers.get(line, position if position is not None and position < len(class_names) else None)
         if c is None or c in order:
             problem = "is not a class" if c is None else "stands twice"
-            raise InputError(f"--order {path}, line {number}: {line!r} {problem}; expected each of the {len(class_names)} classes once")
+            raise InputError(
+                f"--order {path}, line {number}: {user_text.short(line)} {problem}; expected each of the {len(class_names)} classes once"
+            )
         order.append(c)
     if len(order) < len(class_names):
         missing = next(name for c, name in enumerate(class_names) if c not in order)

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
 from pydantic import Field
 
-from cl_bench.config import Strict, build_config, parse_scalar, unknown
+from cl_bench import yaml_file
+from cl_bench.config import Strict, build_config, number_or_word, parse_scalar, unknown, whole_number
 from cl_bench.errors import InputError
 
 FIRST_SEED = 2024  # the published code runs seeds 2024, 2025, 2026
@@ -59,24 +59,19 @@ PLURALS = {"backbones": "backbone", "datasets": "dataset"}
 
 
 def _read_yaml(path: Path) -> tuple[dict, dict[str, str]]:
-    try:
-        text = path.read_text(encoding="utf-8")
-        values, places = yaml.safe_load(text), _places(yaml.compose(text, yaml.SafeLoader), path)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        reason = error.strerror if isinstance(error, OSError) else " ".join(str(error).split())
-        raise InputError(f"cannot read {path}: {reason}") from error
-    if not isinstance(values, dict) or not all(isinstance(values.get(key, {}), dict) for key in ("set", "grid")):
+    file = yaml_file.read(path)
+    values, places = file.values, file.places
+    if not all(isinstance(values.get(key, {}), dict) for key in ("set", "grid")):
         raise InputError(f"{path} must hold a mapping of option to value, and so must its set and its grid")
     known = sorted({*Request.model_fields, *PLURALS} - {"places"})
     for key in values:
         if key not in known:
-            raise unknown("option", str(key), known, places.get(str(key)))
+            raise unknown("option", key, known, places.get(key))
+        if key in PLURALS and PLURALS[key] in values:
+            raise InputError(f"{places[key]}: {key} and {PLURALS[key]} are one option; leave out one of them")
     values = {PLURALS.get(key, key): value for key, value in values.items()}
     for key in LISTS:
-        if isinstance(values.get(key), list):  # seeds: [3] is seed 3, as 3, is on the command line
-            values[key] = ",".join(map(str, values[key])) + ("," if key == "seeds" else "")
-        elif isinstance(values.get(key), int):
-            values[key] = str(values[key])
+        values |= {key: _as_on_the_command_line(key, values[key], places)} if key in values else {}
     for key in ("set", "grid"):
         if key in values:
             values[key] = {str(name): _numbers(value) for name, value in values[key].items()}
@@ -86,20 +81,20 @@ def _read_yaml(path: Path) -> tuple[dict, dict[str, str]]:
     return values, places
 
 
-def _places(node: yaml.Node | None, path: Path, above: str = "") -> dict[str, str]:
-    """ "key" and "key.key" -> the file and line (from 1) where the key of a mapping stands."""
-    found = {}
-    for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
-        name = f"{above}{key.value}"
-        found[name] = f"{path}, line {key.start_mark.line + 1}"
-        if not above:
-            found |= _places(value, path, f"{name}.")
-    return found
+def _as_on_the_command_line(key: str, value: Any, places: dict[str, str]) -> str:
+    """A list as words between commas; seeds: [3] is seed 3, as 3, is on the command line."""
+    parts = value if isinstance(value, list) else [value]
+    for part in parts:
+        if isinstance(part, bool) or not isinstance(part, str | int):
+            where = next(places[name] for name in (key, *PLURALS) if name in places and PLURALS.get(name, name) == key)
+            expected = "expected words or numbers, in quotes where YAML needs them"
+            raise InputError(f"{where}: YAML reads a value of {key} as {format_option(part)!r}; {expected}")
+    return ",".join(map(str, parts)) + ("," if isinstance(value, list) and key == "seeds" else "")
 
 
 def _numbers(value):
     """YAML reads 1e-3 as a word."""
-    return [_numbers(part) for part in value] if isinstance(value, list) else parse_scalar(value) if isinstance(value, str) else value
+    return [_numbers(part) for part in value] if isinstance(value, list) else number_or_word(value) if isinstance(value, str) else value
 
 
 def parse_settings(items: Sequence[str]) -> dict:
@@ -156,34 +151,33 @@ def _split_outside_brackets(text: str) -> list[str]:
 
 def parse_splits(text: str) -> list[int]:
     """ "10,20" -> [10, 20]."""
-    try:
-        splits = [int(part) for part in str(text).split(",")]
-    except ValueError:
-        raise InputError(f"--splits {text!r}: expected numbers of tasks, such as 10 or 10,20") from None
+    splits = [whole_number(part.strip()) for part in str(text).split(",")]
+    if None in splits:
+        raise InputError(f"--splits {text!r}: expected numbers of tasks, such as 10 or 10,20")
     return list(dict.fromkeys(splits))
 
 
 def parse_seeds(text: str) -> list[int]:
     """ "3" -> the first three seeds, 2024 to 2026; "2024,2031" -> these (a trailing comma makes a list of one)."""
-    try:
-        numbers = [int(part) for part in str(text).split(",") if part.strip()]
-    except ValueError:
-        numbers = []
-    if not numbers or min(numbers) < 0 or ("," not in str(text) and not 1 <= numbers[0] <= 1000):
+    numbers = [whole_number(part.strip()) for part in str(text).split(",") if part.strip()]
+    if not numbers or None in numbers or ("," not in str(text) and not 1 <= numbers[0] <= 1000):
         raise InputError(f"--seeds {text!r}: expected how many (3), or which, with a comma (2024,2031 or 2024,)")
     return numbers if "," in str(text) else list(range(FIRST_SEED, FIRST_SEED + numbers[0]))
 
 
 def parse_duration(text: str) -> float:
     """ "90m", "2h30m", "45s" or "3600" -> seconds."""
-    match = re.fullmatch(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s?)?", text.strip())
+    match = re.fullmatch(r"(?:([0-9]{1,9})d)?(?:([0-9]{1,9})h)?(?:([0-9]{1,9})m)?(?:([0-9]{1,9})s?)?", text.strip())
     if not match or not any(match.groups()):
         raise InputError(f"{text!r} is not a time; expected such as 90m, 2h30m or 3600 (seconds)")
     return float(sum(int(part) * unit for part, unit in zip(match.groups(default="0"), (86400, 3600, 60, 1), strict=True)))
 
 
 def without_synonyms(settings: dict) -> dict:
-    """Options under the names that they are kept by."""
+    """Options under the names that they are kept by. Raises InputError where both names of one are given."""
+    for key, kept in SYNONYMS.items():
+        if key in settings and kept in settings:
+            raise InputError(f"{key} and {kept} are one option; leave out one of them")
     return {SYNONYMS.get(key, key): value for key, value in settings.items()}
 
 

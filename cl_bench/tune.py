@@ -6,8 +6,8 @@ from pathlib import Path
 
 import yaml
 
-from cl_bench import metrics
-from cl_bench.config import parse_scalar
+from cl_bench import metrics, yaml_file
+from cl_bench.config import number_or_word
 from cl_bench.errors import InputError
 from cl_bench.escape import markdown, one_line
 from cl_bench.experiment import method_text, parts, spread
@@ -34,14 +34,10 @@ class Point:
 
 def read_grid(path: Path) -> dict[str, list]:
     """Option -> values to try, from YAML such as {eta: [0.9, 0.97], temperature: [10, 28]}. Raises InputError."""
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        reason = error.strerror if isinstance(error, OSError) else " ".join(str(error).split())
-        raise InputError(f"cannot read the grid {path}: {reason}") from error
-    if not isinstance(values, dict) or not values or not all(isinstance(tried, list) and tried for tried in values.values()):
+    values = yaml_file.read(path, "the grid ").values
+    if not values or not all(isinstance(tried, list) and tried for tried in values.values()):
         raise InputError(f"{path} must map options to lists of values, such as eta: [0.9, 0.97]")
-    return {str(key): [parse_scalar(value) if isinstance(value, str) else value for value in tried] for key, tried in values.items()}
+    return {str(key): [number_or_word(value) if isinstance(value, str) else value for value in tried] for key, tried in values.items()}
 
 
 def with_grid(request: Request, grid: dict[str, list]) -> Request:

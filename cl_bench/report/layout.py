@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from cl_bench import registry, toml_file
-from cl_bench.config import unknown
+from cl_bench.config import unknown, whole_number
 from cl_bench.errors import InputError, pointing_at
 from cl_bench.report import published
 from cl_bench.request import parse_methods, without_synonyms
@@ -147,7 +147,7 @@ def _check(part: TableLayout | FigureLayout, place: Place, file: TomlFile, numbe
     for number, column in enumerate(part.columns):
         dataset, _, splits = column.benchmark.rpartition("/")
         own = (*place, "columns", number, "benchmark")
-        if not splits.isdigit():
+        if not whole_number(splits):
             raise file.error(own, f"{column.benchmark!r} is not a benchmark; expected DATASET/TASKS, such as glyphs/10")
         with pointing_at(file.where(own)):
             _data_set(dataset.partition(":")[0])

@@ -6,8 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-import cl_bench
-from cl_bench import presets, toml_file
+from cl_bench import plugin_folders, presets, toml_file
 from cl_bench.config import Strict, unknown
 from cl_bench.errors import InputError
 from cl_bench.metrics import ACCURACY_CONVENTIONS, FORGETTING_CONVENTIONS
@@ -167,7 +166,7 @@ class Registry:
 
 def names() -> dict[str, Path]:
     """The files that come with the program, by name."""
-    return {path.stem: path for folder in cl_bench.__path__ for path in sorted((Path(folder) / "results" / "published").glob("*.toml"))}
+    return {path.stem: path for folder in plugin_folders.own() for path in sorted((folder / "results" / "published").glob("*.toml"))}
 
 
 def locate(named: str, specification: Path) -> Path:

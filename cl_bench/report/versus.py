@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from cl_bench.config import whole_number
 from cl_bench.errors import InputError
 from cl_bench.escape import markdown
 from cl_bench.record import RunRecord
@@ -112,7 +113,7 @@ def _rows(store: Store) -> tuple[dict[tuple[str, str], Row], list[str]]:
 def _of_method(text: str, records: Sequence[RunRecord], conventions: Conventions) -> dict[str, Row]:
     """Benchmark -> row of a method such as "nsp2[eta=1]@2", where @2 is its version."""
     name, _, version = text.partition("@")
-    if version and not version.isdigit():
+    if version and whole_number(version) is None:
         raise InputError(f"{text!r}: expected a version number after @, such as nsp2@2")
     method, options = selector(name)
     fitting = [

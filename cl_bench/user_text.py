@@ -1,0 +1,27 @@
+"""Text files that users write, and their text in messages."""
+
+from pathlib import Path
+
+from cl_bench.errors import InputError
+
+MOST_CHARACTERS = 1_000_000
+
+
+def read(path: Path, what: str = "") -> str:
+    """A user's text file in UTF-8. Raises InputError when it cannot be read, or is far too long."""
+    try:
+        with open(path, encoding="utf-8-sig") as file:
+            text = file.read(MOST_CHARACTERS + 1)
+    except UnicodeDecodeError:
+        raise InputError(f"cannot read {what}{path}: not a text file in UTF-8") from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise InputError(f"cannot read {what}{path}: {reason}") from error
+    if len(text) > MOST_CHARACTERS:
+        raise InputError(f"cannot read {what}{path}: it is longer than {MOST_CHARACTERS:,} characters")
+    return text
+
+
+def short(text: str) -> str:
+    """A text in quotes, its middle left out where it is long."""
+    return repr(text if len(text) <= 80 else f"{text[:40]}...{text[-20:]}")
