@@ -26,7 +26,7 @@ from cl_bench.source import ImageSet, Ragged, Source, cached_files, data_folder
 from cl_bench.store import write_atomically
 
 SHORT_SIDE = 256  # pixels, of stored training images
-DECODER_VERSION = 2  # raise it when the same files decode to other pixels
+DECODING = "as published, 1"  # raise it when the same files decode to other pixels
 
 
 @dataclass(frozen=True)
@@ -100,8 +100,8 @@ class ListedImages(Source):
         """Class names in the order of the labels, from the lists' texts."""
 
     def manifest(self) -> dict:
-        """Digests of the split lists and of every listed file's bytes."""
-        return {"lists": {side: published.sha256 for side, published in self.LISTS.items()}, "files": self._digest}
+        """Digests of the split lists and of every listed file's bytes, and by what convention they are decoded."""
+        return {"lists": {side: published.sha256 for side, published in self.LISTS.items()}, "files": self._digest, "decoding": DECODING}
 
     def images(self, side: str) -> ImageSet:
         """Images in the list's order, the shorter side at most 256 pixels (bilinear, antialiased), for augmentation."""
@@ -119,7 +119,7 @@ class ListedImages(Source):
         return np.array([label for _, label in self._split[side]], np.int64)
 
     def _cached(self, side: str, settings: dict, write: Callable[[str, Path], None]) -> dict[str, np.ndarray]:
-        key = {"source": self.name, "manifest": self.manifest(), "side": side, "decoder": DECODER_VERSION, **settings}
+        key = {"source": self.name, "manifest": self.manifest(), "side": side, **settings}
         return cached_files(key, lambda folder: write(side, folder))
 
     def _paths(self, side: str) -> list[str]:

@@ -97,7 +97,7 @@ def at_the_edge(chosen: dict[str, Point], grid: dict[str, list]) -> list[str]:
 def settings_file(request: Request, specs: Sequence[RunSpec], chosen: dict[str, Point], grid: dict[str, list], conventions: Conventions) -> str:
     """YAML for `cl-bench run`: the chosen methods on their benchmark; comments say what chose them."""
     seeds = list(dict.fromkeys(spec.seed_name() for spec in specs))
-    values = request.model_dump(exclude_none=True, exclude={"methods", "seeds", "validation", "limit", "grid", "yes"})
+    values = request.model_dump(exclude_none=True, exclude={"methods", "seeds", "validation", "limit", "grid", "yes", "verify"})
     values["set"] = {**request.set, "precision": specs[0].precision}
     methods = []
     for point in chosen.values():

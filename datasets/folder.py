@@ -47,8 +47,13 @@ class Folder(Source):
             options["names"] = str(Path(names).expanduser().resolve())
         self._text_names = read_names(Path(options["names"]), self.class_names) if names else None
         self.argument = str(self._root) + ("?" if options else "") + "&".join(f"{key}={value}" if value else key for key, value in options.items())
-        self._files = {side: [(c, path) for c, name in enumerate(self.class_names) for path in self._sides[side].files[name]] for side in SIDES}
+        self._files = {side: self._listed(side) for side in SIDES}
         self._fingerprints, self._digests = Fingerprints(self._root), {}
+
+    def _listed(self, side: str) -> list[tuple[int, str]]:
+        """(class, path below the root) of every image of a side."""
+        found = self._sides[side].files
+        return [(c, str(path.relative_to(self._root))) for c, name in enumerate(self.class_names) for path in found[name]]
 
     def verify(self) -> None:
         """Read every file again."""
@@ -85,13 +90,13 @@ class Folder(Source):
         return lines
 
     def _relative(self) -> list[str]:
-        return [str(path.relative_to(self._root)) for side in SIDES for _, path in self._files[side]]
+        return [path for side in SIDES for _, path in self._files[side]]
 
     @cached_property
     def _arrays(self) -> dict[str, np.ndarray]:
         """Pixels, labels, digest and features of both sides, and the depth of deep gray values."""
         digests = self._digests or self._fingerprints.digests(self._relative())
-        contents = {side: [[c, digests[str(path.relative_to(self._root))]] for c, path in self._files[side]] for side in SIDES}
+        contents = {side: [[c, digests[path]] for c, path in self._files[side]] for side in SIDES}
         key = {"source": self.name, "decoding": CONVENTION, "files": hashlib.sha256(canonical_json(contents).encode()).hexdigest()}
         return cached_files(key, self._write)
 
@@ -114,13 +119,13 @@ class Folder(Source):
             np.save(folder / f"{side}_digest.npy", np.array(digest.hexdigest()))
 
     def _measured(self) -> list[Measure]:
-        return list(in_threads(measure, [path for side in SIDES for _, path in self._files[side]], f"measuring {self._root}"))
+        return list(in_threads(lambda path: measure(self._root / path), self._relative(), f"measuring {self._root}"))
 
-    def _pixels(self, bits: int, size: tuple[int, int]) -> Callable[[Path], tuple[np.ndarray, int]]:
+    def _pixels(self, bits: int, size: tuple[int, int]) -> Callable[[str], tuple[np.ndarray, int]]:
         """The function from a file to its image (h, w, 3) at this (width, height), and its features."""
 
-        def pixels(path: Path) -> tuple[np.ndarray, int]:
-            image, done = as_seen(path, self._fingerprints.content(str(path.relative_to(self._root))), bits)
+        def pixels(path: str) -> tuple[np.ndarray, int]:
+            image, done = as_seen(self._root / path, self._fingerprints.content(path), bits)
             return np.asarray(image if image.size == size else image.resize(size, Image.Resampling.BICUBIC)), done
 
         return pixels

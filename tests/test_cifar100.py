@@ -1,6 +1,7 @@
 """CIFAR-100 from an archive of the true format, made small, and its published training transform."""
 
 import hashlib
+import os
 import pickle
 import tarfile
 
@@ -76,9 +77,24 @@ def test_faults_are_named_and_nothing_is_deleted(archive, tmp_path):
         cifar100.prepare(archive.parent, lambda line: None)
 
 
+def test_a_file_that_changes_after_it_was_decoded_is_noticed(archive):
+    cifar100.prepare(archive.parent, lambda line: None)
+    source = registry.source_class("cifar100")(str(archive.parent))
+    source.images("train")
+    path = archive.parent / cifar100.FOLDER / "train"
+    times, content = path.stat(), path.read_bytes()
+    path.write_bytes(content[::-1])
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    for again in (source.verify, lambda: registry.source_class("cifar100")(str(archive.parent))):
+        with pytest.raises(InputError, match="train is not the authors' file .*move it away and run `cl-bench prepare cifar100`"):
+            again()
+
+
 def test_prepare_at_the_command_line(archive, capsys):
     for arguments, code, text in (
         (["prepare", "cifar100", "--root", str(archive.parent)], 0, "is complete"),
+        (["prepare", f"cifar100:{archive.parent}"], 0, "is complete"),
+        (["prepare", "cifar100:x", "--root", "y"], 2, "names a folder already; leave out --root"),
         (["prepare", "glyphs"], 0, "needs no preparation"),
         (["prepare", "cifar10"], 2, "did you mean 'cifar100'"),
     ):

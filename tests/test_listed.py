@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import os
 import tarfile
 import threading
 import zipfile
@@ -19,7 +20,7 @@ from PIL import Image
 from torchvision import transforms
 from torchvision.transforms import InterpolationMode
 
-from cl_bench import augment, listed, source
+from cl_bench import augment, fingerprints, listed, source
 from cl_bench.assemble import open_source, split_images
 from cl_bench.cli import main
 from cl_bench.config import Transform
@@ -248,6 +249,54 @@ def test_changed_missing_and_other_files_are_named(imagenet, tmp_path):
         imagenet_r.ImageNetR()
     with pytest.raises(InputError, match="imagenet-r exists but is not complete; move it away"):
         prepare(imagenet_r.ImageNetR, None, quiet)
+
+
+def test_an_image_exchanged_after_it_was_decoded_is_noticed(imagenet, tmp_path, monkeypatch):
+    monkeypatch.setattr(fingerprints, "SAMPLE", 0)
+    prepare(imagenet_r.ImageNetR, None, quiet)
+    imagenet_r.ImageNetR().images("train")
+    path = tmp_path / "data" / "imagenet-r" / "imagenet-r" / "n02" / "art_3.jpg"
+    times, content = path.stat(), path.read_bytes()
+    path.write_bytes(content[::-1])
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    with pytest.raises(InputError, match="art_3.jpg has changed since it was prepared; put it back or run `cl-bench prepare imagenet-r`"):
+        imagenet_r.ImageNetR()
+
+
+def test_verify_reads_listed_files_that_look_unchanged(imagenet, monkeypatch):
+    prepare(imagenet_r.ImageNetR, None, quiet)
+    found, read = imagenet_r.ImageNetR(), []
+    original = Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda path: (read.append(path.name), original(path))[1])
+    found.verify()
+    assert len([name for name in read if name.endswith(".jpg")]) == 28
+
+
+@pytest.mark.parametrize("damage", ["", "{", "[]", '{"files": {}}', '{"files": 1, "base": "x", "digest": "y"}'])
+def test_damaged_notes_of_what_was_prepared_are_named(imagenet, tmp_path, damage):
+    prepare(imagenet_r.ImageNetR, None, quiet)
+    [notes] = (tmp_path / "data" / ".prepared" / "imagenet-r").glob("files-*.json")
+    notes.write_text(damage, encoding="utf-8")
+    for open_it in (imagenet_r.ImageNetR, lambda: prepare(imagenet_r.ImageNetR, None, quiet)):
+        with pytest.raises(InputError, match="files-.*.json, the notes of what was prepared, cannot be read .*remove it and prepare again"):
+            open_it()
+
+
+def test_listed_images_are_decoded_as_published_code_does_without_exif(imagenet, tmp_path, monkeypatch):
+    exif = Image.Exif()
+    exif[0x0112] = 3  # turned by 180 degrees
+    buffer = io.BytesIO()
+    picture(2, 0).save(buffer, "JPEG", exif=exif, quality=90)
+    with tarfile.open(fileobj=io.BytesIO(imagenet["/imagenet-r.tar"])) as tar:
+        files = {item.name: tar.extractfile(item).read() for item in tar}
+    imagenet["/imagenet-r.tar"] = tar_of({**files, "imagenet-r/n03/art_0.jpg": buffer.getvalue()})
+    digest = hashlib.md5(imagenet["/imagenet-r.tar"]).hexdigest()
+    monkeypatch.setattr(imagenet_r.ImageNetR, "ARCHIVES", (Archive(imagenet.url + "/imagenet-r.tar", "imagenet-r", f"md5:{digest}"),))
+    prepare(imagenet_r.ImageNetR, None, quiet)
+    found = imagenet_r.ImageNetR()
+    [first] = found.images("train").pixels(np.array([1]))
+    assert np.array_equal(first, np.asarray(Image.open(io.BytesIO(buffer.getvalue())).convert("RGB")))
+    assert found.manifest()["decoding"].startswith("as published")
 
 
 def test_domainnet_unpacks_what_the_lists_name_and_remembers_the_archives(domains, tmp_path):
