@@ -50,16 +50,11 @@ def scan(root: Path, nested: bool) -> Side:
     for images in folders below a class.
     """
     side = Side(root)
-    for entry in _entries(root):
-        if entry.name.startswith("."):
-            side.skip("hidden", entry)
-        elif entry.is_symlink() and not entry.exists():
-            side.skip("links to nothing", entry)
-        elif not entry.is_dir():
-            side.skip("outside the classes' folders", entry)
-        else:
-            name = _class_name(entry, side)
-            side.files[name] = sorted(_images(entry, nested, side, (entry.resolve(),)))
+    try:
+        _look_into(side, nested)
+    except OSError as error:
+        reason = f"{error.strerror}; expected {root}/<class>/* with images"
+        raise InputError(f"cannot read {printable(error.filename or root)}: {reason}") from error
     below = side.skipped.get(NESTED)
     if below:
         raise InputError(
@@ -69,8 +64,21 @@ def scan(root: Path, nested: bool) -> Side:
         if not found:
             left = [f"{len(paths)} {reason}" for reason, paths in side.skipped.items() if any(name in path.parts for path in paths)]
             raise InputError(f"class {root / name} is empty; expected at least one image" + (f" (skipped: {', '.join(left)})" if left else ""))
-    side.links = sum(path.is_symlink() for found in side.files.values() for path in found)
     return side
+
+
+def _look_into(side: Side, nested: bool) -> None:
+    for entry in sorted(side.root.iterdir()):
+        if entry.name.startswith("."):
+            side.skip("hidden", entry)
+        elif entry.is_symlink() and not entry.exists():
+            side.skip("links to nothing", entry)
+        elif not entry.is_dir():
+            side.skip("outside the classes' folders", entry)
+        else:
+            name = _class_name(entry, side)
+            side.files[name] = sorted(_images(entry, nested, side, (entry.resolve(),)))
+    side.links = sum(path.is_symlink() for found in side.files.values() for path in found)
 
 
 def _class_name(folder: Path, side: Side) -> str:
@@ -84,7 +92,7 @@ def _class_name(folder: Path, side: Side) -> str:
 
 
 def _images(folder: Path, nested: bool, side: Side, above: tuple[Path, ...]) -> Iterator[Path]:
-    for entry in _entries(folder):
+    for entry in sorted(folder.iterdir()):
         if entry.name.startswith("."):
             side.skip("hidden", entry)
         elif entry.is_symlink() and not entry.exists():
@@ -108,13 +116,6 @@ def _images(folder: Path, nested: bool, side: Side, above: tuple[Path, ...]) -> 
             side.skip("other than images", entry)
 
 
-def _entries(folder: Path) -> list[Path]:
-    try:
-        return sorted(folder.iterdir())
-    except OSError as error:
-        raise InputError(f"cannot read {error.filename or folder}: {error.strerror}; expected a folder a class, with images") from error
-
-
 @cache
 def _suffixes() -> frozenset[str]:
     """Of the image formats that Pillow reads."""
@@ -129,8 +130,8 @@ def _is_image(path: Path) -> bool:
     try:
         with Image.open(path) as image:
             return image.format not in NO_IMAGES
-    except PermissionError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}; mend it or remove it") from error
+    except PermissionError:
+        raise
     except Exception:  # Pillow's readers raise what they like: this is no image to any of them
         return False
 

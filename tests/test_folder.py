@@ -132,9 +132,19 @@ def test_a_cache_that_was_cut_short_is_built_again(tmp_path, monkeypatch):
     monkeypatch.setenv("CL_BENCH_CACHE", str(tmp_path / "cache"))
     toys.write_folder(tmp_path / "data", classes=2)
     expected = folder(tmp_path / "data").images("train").images.copy()
-    for path in (tmp_path / "cache").glob("*/images.npy"):
+    for path in (tmp_path / "cache").glob("*/train_images.npy"):
         path.write_bytes(path.read_bytes()[:100])
     assert np.array_equal(folder(tmp_path / "data").images("train").images, expected)
+
+
+def test_a_cache_that_is_no_array_any_more_is_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("CL_BENCH_CACHE", str(tmp_path / "cache"))
+    toys.write_folder(tmp_path / "data", classes=2)
+    folder(tmp_path / "data").images("train")
+    [path] = (tmp_path / "cache").glob("*/train_images.npy")
+    path.write_bytes(bytes(path.stat().st_size))
+    with pytest.raises(InputError, match="the image cache .* is damaged .*; remove it and repeat"):
+        folder(tmp_path / "data").images("train")
 
 
 def test_an_unwritable_cache_is_an_error_that_says_what_to_do(tmp_path, monkeypatch):

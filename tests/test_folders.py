@@ -3,6 +3,7 @@
 import os
 import shutil
 import unicodedata
+from pathlib import Path
 
 import pytest
 import toys
@@ -130,6 +131,24 @@ def test_a_question_mark_may_be_part_of_a_folders_name(root):
 def test_an_option_that_is_none_says_what_there_is(root, options, message):
     with pytest.raises(InputError, match=message):
         folder(root, options)
+
+
+@pytest.mark.parametrize("entry", ["train", "train/class_0", "train/class_0/image"])
+def test_what_may_not_be_read_is_an_error_that_names_it(root, entry, monkeypatch):
+    (root / "train" / "class_0" / "000.png").rename(root / "train" / "class_0" / "image")
+
+    def refusing(original):
+        def call(path, *arguments, **settings):
+            if str(path) == str(root / entry):
+                raise PermissionError(13, "Permission denied", str(path))
+            return original(path, *arguments, **settings)
+
+        return call
+
+    monkeypatch.setattr(Path, "iterdir", refusing(Path.iterdir))
+    monkeypatch.setattr(Image, "open", refusing(Image.open))
+    with pytest.raises(InputError, match=f"cannot read .*{entry}: Permission denied; expected .*train/<class>/\\* with images"):
+        folder(root)
 
 
 ACCENTED = unicodedata.normalize("NFC", "café")
