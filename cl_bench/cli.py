@@ -96,7 +96,7 @@ def plan_(request, devices: str, jobs: int | None, per_gpu: int, threads: int | 
 
     plan = planned(request, devices, results)
     where = places.places(places.devices(devices), len(plan.specs), jobs, per_gpu, threads, gpus_per_run)
-    output.say("\n".join(forecast(plan.specs, Store(results), where, share)))
+    output.say_lines(forecast(plan.specs, Store(results), where, share))
     remark(plan)
 
 
@@ -225,7 +225,7 @@ def check(request, device: opt.Device = "auto", results: opt.Results = Path("res
     from cl_bench.store import Store
 
     plan = planned(request, device, results)
-    output.say("\n".join(inspect.plan_lines(plan, Store(results), places.devices(device))))
+    output.say_lines(inspect.plan_lines(plan, Store(results), places.devices(device)))
 
 
 from cl_bench import cli_bench, cli_exchange, cli_results  # noqa: E402, F401 - register their commands, after those above in the help

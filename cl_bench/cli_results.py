@@ -39,9 +39,9 @@ def status(request, devices: opt.Devices = "auto", results: opt.Results = Path("
 
     store = Store(results)
     if request == Request():
-        output.say("\n".join(listing.run_lines(store)))
+        output.say_lines(listing.run_lines(store))
         return
-    output.say("\n".join(listing.plan_status_lines(planned(request, devices, results).specs, store)))
+    output.say_lines(listing.plan_status_lines(planned(request, devices, results).specs, store))
 
 
 @app.command()
@@ -128,7 +128,7 @@ def list_things(
     """List methods, data sets, backbones or the runs in the results folder."""
     from cl_bench import inspect
 
-    output.say("\n".join(inspect.LISTS[what](results)))
+    output.say_lines(inspect.LISTS[what](results))
 
 
 @app.command()
@@ -143,4 +143,4 @@ def info(
 
     if (benchmark is None) != (method is None):
         raise InputError("info takes a benchmark and a method, such as `cl-bench info glyphs/10 vpt-nsp2`, or neither")
-    output.say("\n".join(inspect.system_lines() if benchmark is None else inspect.setting_lines(benchmark, method, preset)))
+    output.say_lines(inspect.system_lines() if benchmark is None else inspect.setting_lines(benchmark, method, preset))

@@ -11,14 +11,14 @@ UNSEEN = set("\u061c\u200e\u200f\u2028\u2029\u202a\u202b\u202c\u202d\u202e\u2066
 FORMULA = "=+-@＝＋－＠"  # begin a formula in spreadsheets
 
 
-def visible(text: str) -> str:
-    """The text with control characters, halves of characters and marks of direction as escapes such as \\x1b; lines and tabs stay."""
-    return text if text.isascii() and text.isprintable() else "".join(map(_visible, text))
+def visible(text: str, kept: str = "\n\t") -> str:
+    """The text with control characters, halves of characters and marks of direction as escapes such as \\x1b, but for those `kept`."""
+    return text if text.isascii() and text.isprintable() else "".join(one if one in kept else _visible(one) for one in text)
 
 
 def _visible(character: str) -> str:
     hidden = character in UNSEEN or unicodedata.category(character) in ("Cc", "Cs")
-    return character.encode("unicode_escape").decode() if hidden and character not in "\n\t" else character
+    return character.encode("unicode_escape").decode() if hidden else character
 
 
 def one_line(text: str) -> str:

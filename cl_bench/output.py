@@ -2,6 +2,7 @@
 
 import codecs
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
 
 import typer
@@ -23,3 +24,8 @@ def prepare() -> None:
 def say(text: str, err: bool = False) -> None:
     """Print text, on standard error if so asked, in which no name moves the cursor or turns the writing."""
     typer.echo(visible(text), err=err)
+
+
+def say_lines(lines: Iterable[str]) -> None:
+    """Print each in one line, whatever names stand in it."""
+    typer.echo("\n".join(visible(line, kept="\t") for line in lines))

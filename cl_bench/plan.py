@@ -1,6 +1,7 @@
 """From what a user asks for to the list of fully resolved runs, before any training."""
 
 import itertools
+import shlex
 from dataclasses import dataclass, field
 
 from cl_bench import backbone as backbones
@@ -8,6 +9,7 @@ from cl_bench import outline, registry
 from cl_bench.command import single_run
 from cl_bench.config import BackboneSpec, Strict, Transform, build_config, canonical_json, unknown
 from cl_bench.errors import InputError
+from cl_bench.escape import visible
 from cl_bench.experiment import parts
 from cl_bench.method import Method
 from cl_bench.names import sentences
@@ -56,10 +58,19 @@ def make_plan(request: Request, precision: Precision = "fp32") -> Plan:
     said: tuple[dict, dict] = ({}, {})
     specs = [spec for part in parts(request) for spec in _specs(part, precision, said)]
     unique = {spec.run_id(): spec for spec in specs}
+    for spec in unique.values():
+        _require_text(spec)
     remarks, warnings = map(list, said)
     if len(unique) < len(specs):
         warnings.append(f"{len(specs) - len(unique)} of {len(specs)} runs are asked for twice (equal settings); each runs once")
     return Plan(list(unique.values()), warnings, remarks)
+
+
+def _require_text(spec: RunSpec) -> None:
+    """Raise InputError for the name of a file or folder that no record can hold: one with bytes that are no UTF-8."""
+    for name in filter(None, (spec.dataset_argument, spec.backbone.weights, *shlex.split(spec.command))):
+        if not name.isprintable() and any("\ud800" <= character <= "\udfff" for character in name):
+            raise InputError(f"{visible(name)}: the name is not in UTF-8; rename it, or link to it under another name")
 
 
 def in_precision(spec: RunSpec, precision: Precision) -> RunSpec:

@@ -3,6 +3,7 @@
 import csv
 import html
 import json
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -14,10 +15,13 @@ from made import has_latex, record, results
 from markdown_it import MarkdownIt
 
 from cl_bench import cli, escape, export, output
+from cl_bench.errors import InputError
 from cl_bench.imported import ImportedRecord, ImportedSpec, save
+from cl_bench.plan import make_plan
 from cl_bench.report import latex, tables, write
 from cl_bench.report.select import Conventions
 from cl_bench.report.table import Table
+from cl_bench.request import Request
 
 SEQ = [[80], [60, 70], [50, 60, 70]]
 NASTY = [
@@ -139,6 +143,21 @@ def test_the_command_line_shows_names_as_text(folder, capsys):
 def test_a_line_of_output_keeps_its_lines(capsys):
     output.say("a\nb\x1b")
     assert capsys.readouterr().out == "a\nb\\x1b\n"
+
+
+def test_a_listing_keeps_each_entry_in_its_line(tmp_path, capsys):
+    results(tmp_path / "results", [record("vpt-seq", SEQ, dataset="folder", dataset_argument="/data/x\ndone     0123456789abcdef", display="x")])
+    for words in (["status"], ["ls", "runs"]):
+        with pytest.raises(SystemExit):
+            cli.main([*words, "--results", str(tmp_path / "results")])
+        assert sum(line.startswith("done ") for line in capsys.readouterr().out.splitlines()) <= 1
+
+
+def test_a_folder_whose_name_is_no_text_is_refused_before_anything_is_trained(tmp_path, toy_request):
+    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff"))
+    os.symlink(toy_request["dataset"].partition(":")[2], folder)
+    with pytest.raises(InputError, match=r"\\udcff: the name is not in UTF-8; rename it"):
+        make_plan(Request(**{**toy_request, "dataset": f"folder:{folder}", "methods": "seq"}))
 
 
 # --- LaTeX

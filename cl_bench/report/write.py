@@ -1,5 +1,6 @@
 """Writes reports: for every benchmark its table and figures, or those that a specification asks for; and one page that holds them all."""
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,7 +68,8 @@ def of_layout(path: Path, store: Store, out: Path, accuracy: str | None, forgett
     panels = [pictures.panels(figure, found) for figure in wanted.figures]
     if wanted.tables and not any(row for grid in grids for line in grid for row in line):
         first = f": {found.warnings[0]}" if found.warnings else ""
-        raise InputError(f"no run in {store.root} is selected by any table of {path}{first} (`cl-bench ls runs --results {store.root}` lists all)")
+        listing = f"`cl-bench ls runs --results {shlex.quote(str(store.root))}` lists all"
+        raise InputError(f"no run in {store.root} is selected by any table of {path}{first} ({listing})")
     with _writing(out):
         out.mkdir(parents=True, exist_ok=True)
         drawn = [pictures.of_layout(figure, shown, found, out) for figure, shown in zip(wanted.figures, panels, strict=True)]
