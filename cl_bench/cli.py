@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
+from cl_bench import last_resort, output, plugin_folders
 from cl_bench import options as opt
-from cl_bench import output, plugin_folders
 from cl_bench.cli_app import app, exit_with, planned, remark, show
 from cl_bench.errors import Busy, CannotWrite, InputError, OutOfMemory, RunFailed, Stopped
 
@@ -232,14 +232,23 @@ from cl_bench import cli_bench, cli_exchange, cli_results  # noqa: E402, F401 - 
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line and exit: 0 done, 1 a run failed, 2 the input cannot be used, 130 stopped by the user."""
+    """Run the command line and exit: 0 done, 1 a run failed or nobody reads the output, 2 the input cannot be used, 70 a fault of this program, 130
+    stopped by the user."""
     output.prepare()
     try:
+        code = _carry_out(sys.argv[1:] if arguments is None else arguments)
+    except SystemExit as leaving:
+        code = leaving.code
+    sys.exit(output.finish(code or 0))
+
+
+def _carry_out(arguments: list[str]) -> int | None:
+    """The exit code. Every failure is one line."""
+    try:
         plugin_folders.use()
-        arguments = sys.argv[1:] if arguments is None else arguments
         code = app(args=arguments or ["--help"], standalone_mode=False, prog_name="cl-bench")
     except UsageError as error:
-        exit_with(" ".join(error.format_message().split()), 2)
+        exit_with(error.format_message(), 2)
     except InputError as error:
         exit_with(str(error), 2)
     except RunFailed as error:
@@ -247,8 +256,11 @@ def main(arguments: list[str] | None = None) -> None:
     except (KeyboardInterrupt, typer.Abort):
         code = STOPPED
     except BrokenPipeError:  # such as `cl-bench ls backbones | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
+        return 1
+    except Exception as error:  # the last resort: whatever it is, it is one line
+        if isinstance(error, OSError) and output.is_broken():
+            return 1
+        exit_with(last_resort.describe(error, arguments), last_resort.CODE)
     if code == STOPPED:
         exit_with("stopped; finished tasks are kept, the same command continues", STOPPED)
-    sys.exit(code or 0)
+    return code

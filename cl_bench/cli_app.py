@@ -1,6 +1,7 @@
 """The command-line program that the commands register with."""
 
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import typer
@@ -63,5 +64,6 @@ def show(report) -> None:
 
 def exit_with(message: str, code: int) -> None:
     """Print one line of error and leave with the code."""
-    output.say(f"error: {one_line(message)}", err=True)
+    with suppress(OSError):  # nobody listens
+        output.say(f"error: {one_line(message)}", err=True)
     sys.exit(code)

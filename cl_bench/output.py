@@ -1,6 +1,7 @@
 """Standard output and error that show every text as far as they can."""
 
 import codecs
+import os
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
@@ -13,8 +14,11 @@ from cl_bench.escape import visible
 def prepare() -> None:
     """What an encoding lacks is shown as an escape such as \\xb2, and never stops a command. A file or pipe in ASCII, which is what a
     locale without an encoding says, gets UTF-8, as every file that is written."""
-    for stream in (sys.stdout, sys.stderr):
-        if not hasattr(stream, "reconfigure"):  # closed, or replaced by whoever calls
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by whoever calls
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - until the end
+        stream = getattr(sys, name)
+        if not hasattr(stream, "reconfigure"):  # replaced by whoever calls
             continue
         with suppress(ValueError, OSError):
             plain = codecs.lookup(stream.encoding).name == "ascii" and not stream.isatty()
@@ -29,3 +33,26 @@ def say(text: str, err: bool = False) -> None:
 def say_lines(lines: Iterable[str]) -> None:
     """Print each in one line, whatever names stand in it."""
     typer.echo("\n".join(visible(line, kept="\t") for line in lines))
+
+
+def is_broken() -> bool:
+    """Whether standard output cannot be written: nobody reads it, or its disk is full."""
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):
+        return True
+    return False
+
+
+def finish(code: int | str) -> int | str:
+    """The exit code after all output is written; what cannot be written is told in one line, but for a reader that has gone."""
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError) as error:
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes once more
+        if not isinstance(error, BrokenPipeError):
+            with suppress(OSError):
+                say(f"error: cannot write the output: {getattr(error, 'strerror', None) or error}", err=True)
+        return code or 1
+    return code

@@ -88,3 +88,58 @@ def test_a_terminal_keeps_its_encoding_and_gets_a_file_named_in_no_encoding(resu
         main(["report", "\udcff² no such file"])
     stderr.flush()
     assert exit_.value.code == 2 and rb"\udcff" + "² no such file".encode("latin-1") in stderr.buffer.getvalue()
+
+
+def ends_with(capsys, *arguments) -> tuple[int, str]:
+    with pytest.raises(SystemExit) as exit_:
+        main([str(argument) for argument in arguments])
+    return exit_.value.code, capsys.readouterr().err
+
+
+def test_a_full_disk_behind_the_output_is_one_line(results, monkeypatch, capsys):
+    monkeypatch.chdir(results)
+    monkeypatch.setattr(sys, "stdout", open("/dev/full", "w", encoding="utf-8"))  # noqa: SIM115
+    assert ends_with(capsys, "status") == (1, "error: cannot write the output: No space left on device\n")
+
+
+def test_a_reader_that_has_gone_is_no_error_to_tell(results, monkeypatch, capsys):
+    monkeypatch.chdir(results)
+    reader, writer = os.pipe()
+    os.close(reader)
+    monkeypatch.setattr(sys, "stdout", open(writer, "w", encoding="utf-8"))  # noqa: SIM115
+    assert ends_with(capsys, "status") == (1, "")
+
+
+@pytest.mark.parametrize("closed", ["stdout", "stderr"])
+def test_closed_output_stops_nothing(results, monkeypatch, closed):
+    monkeypatch.chdir(results)
+    monkeypatch.setattr(sys, closed, None)
+    with pytest.raises(SystemExit) as exit_:
+        main(["report"])
+    assert not exit_.value.code
+
+
+FAULTS = [KeyError("x"), RecursionError(), MemoryError(), OSError(5, "broken", "f"), UnicodeEncodeError("a", "b", 0, 1, "c")]
+
+
+@pytest.mark.parametrize("error", FAULTS, ids=repr)
+def test_a_fault_of_the_program_is_one_line_that_names_the_file_with_its_traceback(results, monkeypatch, capsys, error):
+    def fails(*arguments):
+        raise error
+
+    monkeypatch.chdir(results)
+    monkeypatch.setattr("tempfile.tempdir", str(results))
+    monkeypatch.setattr("cl_bench.status.run_lines", fails)
+    code, said = ends_with(capsys, "status", "--results", "a b")
+    assert code == 70 and len(said.splitlines()) == 1
+    [path] = results.glob("cl-bench-*.log")
+    text = path.read_text(encoding="utf-8")
+    assert str(path) in said and "Traceback" in text and "status --results 'a b'" in text and type(error).__name__ in said
+
+
+def test_a_fault_is_one_line_also_where_its_traceback_cannot_be_written(results, monkeypatch, capsys):
+    monkeypatch.chdir(results)
+    monkeypatch.setattr("cl_bench.status.run_lines", lambda *arguments: {}["a\nb"])
+    monkeypatch.setattr("tempfile.tempdir", str(results / "none"))
+    code, said = ends_with(capsys, "status")
+    assert code == 70 and len(said.splitlines()) == 1 and "KeyError: 'a\\nb'" in said and "could not be written" in said

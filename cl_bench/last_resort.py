@@ -1,0 +1,25 @@
+"""A fault of this program in one line for whoever meets it, with a file for whoever mends it."""
+
+import shlex
+import tempfile
+import traceback
+from collections.abc import Sequence
+
+import cl_bench
+
+CODE = 70  # "internal software error" of sysexits.h
+MOST_SHOWN = 300  # characters of what an exception says
+
+
+def describe(error: Exception, arguments: Sequence[str]) -> str:
+    """What happened, and the file that its traceback was written to, in the folder for temporary files."""
+    said = " ".join(str(error).split())
+    said = said if len(said) <= MOST_SHOWN else f"{said[:MOST_SHOWN]}..."
+    what = f"{type(error).__name__}: {said}" if said else type(error).__name__
+    lines = [f"cl-bench {cl_bench.__version__}: {shlex.join(arguments)}\n", *traceback.format_exception(error)]
+    try:
+        with tempfile.NamedTemporaryFile("w", prefix="cl-bench-", suffix=".log", delete=False, encoding="utf-8", errors="backslashreplace") as file:
+            file.writelines(lines)
+    except (OSError, ValueError) as full:
+        return f"this is a fault of cl-bench ({what}), and its traceback could not be written ({full})"
+    return f"this is a fault of cl-bench ({what}); its traceback is in {file.name}, please report it with that file"
