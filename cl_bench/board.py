@@ -40,7 +40,7 @@ class Board:
                     key = key if key in self._shared else None
                     if key in self._training and not first_task.is_stored(self._store, key):
                         continue
-                    if locks.is_held(self._store, spec):
+                    if self._held(spec):
                         continue
                     self._waiting.remove(spec)
                     if key:
@@ -48,6 +48,13 @@ class Board:
                     return Taken(spec, key is not None)
                 self._changed.wait(LOOK_AGAIN_SECONDS)
         return None
+
+    def _held(self, spec: RunSpec) -> bool:
+        """Whether another process works on the run; where that cannot be known, the run itself finds out and says so."""
+        try:
+            return locks.is_held(self._store, spec)
+        except locks.CannotLock:
+            return False
 
     @property
     def waits(self) -> bool:

@@ -11,7 +11,7 @@ import typer
 
 from cl_bench import last_resort, output, plugin_folders
 from cl_bench import options as opt
-from cl_bench.cli_app import app, exit_with, planned, remark, show
+from cl_bench.cli_app import app, exit_with, planned, remark, require_all, require_readable, show
 from cl_bench.errors import Busy, CannotWrite, InputError, OutOfMemory, RunFailed, Stopped
 
 STOPPED = 130  # what shells report for a command stopped with Ctrl-C; some versions of typer return it, others raise
@@ -24,9 +24,12 @@ def _name_failures(outcomes) -> None:
 
     failed = [outcome for outcome in outcomes if outcome.failure]
     for outcome in failed:
-        output.say(f"failed: {name(outcome.spec)}: {outcome.failure}", err=True)
+        output.say(f"{outcome.state}: {name(outcome.spec)}: {outcome.failure}", err=True)
     if failed:
-        raise RunFailed(f"{len(failed)} of {len(outcomes)} runs failed; the same command continues them from their last finished task")
+        how = "the same command continues them from their last finished task"
+        begun = [outcome for outcome in failed if outcome.trained]
+        unread = f"{len(failed) - len(begun)} of {len(outcomes)} runs could not be read and were not started; " if len(begun) < len(failed) else ""
+        raise RunFailed(f"{unread}{f'{len(begun)} of {len(outcomes)} runs failed; ' if begun else ''}{how}")
 
 
 @app.command()
@@ -55,13 +58,13 @@ def run(
         from rich.console import Console
 
         from cl_bench import orchestrator
-        from cl_bench.store import Store
+        from cl_bench.store import LeftOut, Store
 
-        plan = planned(request, devices, results)
+        plan, store = planned(request, devices, results), Store(results)
         remark(plan)
         manner = orchestrator.Manner(devices, jobs, per_gpu, gpus_per_run, threads, limit, compiled, retry, share, scheduler)
-        outcomes = orchestrator.execute(plan.specs, Store(results), manner, Console(stderr=True), starter)
-    if not any(outcome.trained for outcome in outcomes):
+        outcomes = orchestrator.execute(plan.specs, store, manner, Console(stderr=True), starter)
+    if all(outcome.record and not outcome.trained for outcome in outcomes):
         output.say("nothing to train: every run of this command is finished", err=True)
     records = [outcome.record for outcome in outcomes if outcome.record]
     lacking = [record for record in records if request.losses and not record.spec.joint and any(task.kept_losses is None for task in record.tasks)]
@@ -74,8 +77,13 @@ def run(
         from cl_bench.report import write
         from cl_bench.report.select import Conventions
 
-        show(write.of_records(records, Store(results), out, Conventions(accuracy, forgetting)))
+        unread = [outcome for outcome in outcomes if outcome.failure and not outcome.trained]
+        left_out = [LeftOut(store.folder(each.spec) / "record.json", "unreadable", each.failure, each.spec) for each in unread]
+        report = write.of_records(records, store, out, Conventions(accuracy, forgetting), left_out)
+        show(report, strict=False)
     _name_failures(outcomes)
+    if records:
+        require_all(report.left_out)
 
 
 @app.command("plan")
@@ -90,14 +98,16 @@ def plan_command(
 
 def plan_(request, devices: str, jobs: int | None, per_gpu: int, threads: int | None, share: bool, results: Path, gpus_per_run: int) -> None:
     """The body of `plan` and of `run --dry-run`."""
-    from cl_bench import places
+    from cl_bench import places, states
     from cl_bench.forecast import forecast
     from cl_bench.store import Store
 
     plan = planned(request, devices, results)
     where = places.places(places.devices(devices), len(plan.specs), jobs, per_gpu, threads, gpus_per_run)
-    output.say_lines(forecast(plan.specs, Store(results), where, share))
+    found = states.of_plan(plan.specs, Store(results))
+    output.say_lines(forecast(plan.specs, Store(results), where, share, found))
     remark(plan)
+    require_readable(found)
 
 
 @app.command()
@@ -221,11 +231,13 @@ def _first_signal() -> threading.Event:
 @opt.takes_request
 def check(request, device: opt.Device = "auto", results: opt.Results = Path("results")) -> None:
     """Say what `run` with the same options would do, and what is wrong with it, without training."""
-    from cl_bench import inspect, places
+    from cl_bench import inspect, places, states
     from cl_bench.store import Store
 
     plan = planned(request, device, results)
-    output.say_lines(inspect.plan_lines(plan, Store(results), places.devices(device)))
+    found = states.of_plan(plan.specs, Store(results))
+    output.say_lines(inspect.plan_lines(plan, Store(results), places.devices(device), found))
+    require_readable(found)
 
 
 from cl_bench import cli_bench, cli_exchange, cli_results  # noqa: E402, F401 - register their commands, after those above in the help

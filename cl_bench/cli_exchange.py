@@ -7,7 +7,7 @@ import typer
 
 from cl_bench import options as opt
 from cl_bench import output
-from cl_bench.cli_app import app
+from cl_bench.cli_app import FIRST, app, counted, require_all, warn, were
 from cl_bench.errors import RunFailed
 
 Optional = typer.Option
@@ -26,11 +26,12 @@ def compare(
     from cl_bench.report.versus import versus
 
     found = versus(a, b, results, Conventions(accuracy))
-    for warning in found.warnings:
-        output.say(f"warning: {warning}", err=True)
+    warn(found.warnings)
+    warn((f"left out: {each.reason}" for each in found.left_out), FIRST)
     output.say(found.markdown())
     if found.worse:
         raise RunFailed(f"significantly worse: {'; '.join(found.worse)}")
+    require_all(found.left_out)
 
 
 @app.command()
@@ -44,9 +45,11 @@ def merge(
     from cl_bench.store import Store
 
     done = bring_together(Store(target), [Store(source) for source in sources], compact)
-    for warning in done.warnings:
-        output.say(f"warning: {warning}", err=True)
+    warn(done.warnings)
+    warn(done.lacking, FIRST)
     output.say(f"{done.copied} runs copied to {target}, {done.kept} were there already")
+    if done.lacking:
+        raise RunFailed(f"{counted(len(done.lacking), 'run')} {were(len(done.lacking))} not copied; the folders stay as they are")
 
 
 @app.command()
@@ -58,15 +61,24 @@ def export(
 ) -> None:
     """Write the runs of a results folder as one flat table."""
     from cl_bench import export as exporting
+    from cl_bench.index import summaries
     from cl_bench.report.write import read_records
+    from cl_bench.states import state_of_summary
     from cl_bench.store import Store
 
-    records, warnings = read_records(Store(results))
-    for warning in warnings:
-        output.say(f"warning: {warning}", err=True)
+    store = Store(results)
+    records, left_out = read_records(store)
+    lacking = [found for found in left_out if found.lacking]
+    if what == "matrix":
+        lines = exporting.matrix_lines(records)
+    else:
+        running = {summary.run_id for summary in summaries(store) if state_of_summary(store, summary)[0] == "running"}
+        lines = exporting.run_lines(records, lacking, running)
+    warn((f"{'without numbers' if what == 'runs' else 'left out'}: {found.reason}" for found in lacking), FIRST)
     path = out or Path(f"{what}.{kind}")
-    exporting.write(exporting.LINES[what](records), path, kind)
-    output.say(f"written: {path} ({len(records)} runs)")
+    exporting.write(lines, path, kind)
+    output.say(f"written: {path} ({counted(len(records), 'run')})")
+    require_all(left_out)
 
 
 @app.command("import")

@@ -7,8 +7,8 @@ import typer
 
 from cl_bench import options as opt
 from cl_bench import output
-from cl_bench.cli_app import app, planned, show
-from cl_bench.errors import InputError
+from cl_bench.cli_app import FIRST, app, counted, planned, show, show_listing, warn, were
+from cl_bench.errors import InputError, RunFailed
 
 Optional = typer.Option
 
@@ -25,50 +25,54 @@ def certify(
     from cl_bench.store import Store
 
     store = Store(results)
-    spec = store.find(run)
+    spec = store.found_spec(run)
     runner.recertify(spec, store, places.devices(device)[0], len(places.cores()), output.say)
 
 
 @app.command()
 @opt.takes_request
 def status(request, devices: opt.Devices = "auto", results: opt.Results = Path("results")) -> None:
-    """Say which runs are done, running, failed or missing: those of the experiment given, or all in the results folder."""
+    """Say which runs are finished, running, stopped, failed or missing: those of the experiment given, or all in the results folder."""
     from cl_bench import status as listing
     from cl_bench.request import Request
     from cl_bench.store import Store
 
     store = Store(results)
     if request == Request():
-        output.say_lines(listing.run_lines(store))
-        return
-    output.say_lines(listing.plan_status_lines(planned(request, devices, results).specs, store))
+        return show_listing(listing.of_folder(store))
+    show_listing(listing.of_plan(planned(request, devices, results).specs, store))
 
 
 @app.command()
 def clean(
     runs: Annotated[list[str] | None, typer.Argument(help="run ids or beginnings of them")] = None,
-    failed: Annotated[bool, Optional("--failed", help="all failed runs")] = False,
+    failed: Annotated[bool, Optional("--failed", help="all failed runs without a finished task")] = False,
     damaged: Annotated[bool, Optional("--damaged", help="damaged records, and what was set aside from them")] = False,
     first_tasks: Annotated[bool, Optional("--first-tasks", help="stored first tasks; runs keep what they took from them")] = False,
     yes: Annotated[bool, Optional("--yes", help="do not ask")] = False,
     results: opt.Results = Path("results"),
 ) -> None:
-    """Remove runs, or what is left of them, after asking. Nothing else is touched."""
+    """Remove runs, or what is left of them, after asking. Nothing else is touched, nor anything that cannot be read."""
     from cl_bench import clean as cleaning
     from cl_bench.forecast import size
     from cl_bench.store import Store
 
-    found = cleaning.unwanted(Store(results), runs or [], failed, damaged, first_tasks)
-    if not found:
-        if not (failed or damaged or first_tasks):
-            raise InputError("name runs, or give --failed, --damaged or --first-tasks")
-        output.say("nothing to remove")
-        return
+    if not (runs or failed or damaged or first_tasks):
+        raise InputError("name runs, or give --failed, --damaged or --first-tasks")
+    store = Store(results)
+    choice = cleaning.choose(store, runs or [], failed, damaged, first_tasks)
+    warn(f"kept: {line}" for line in choice.kept)
+    warn(choice.unreadable, FIRST)
+    found = list(choice.unwanted.values())
     for item in found:
         output.say(f"{item.path}  {item.what}, {size(item.size_bytes)}")
-    if yes or typer.confirm(f"remove these {len(found)} folders?"):
-        cleaning.remove(found)
+    if not found:
+        output.say("nothing to remove")
+    elif yes or typer.confirm(f"remove these {len(found)} folders?"):
+        cleaning.remove(store, found)
         output.say(f"{len(found)} folders removed")
+    if choice.unreadable:
+        raise RunFailed(f"{counted(len(choice.unreadable), 'run')} could not be read and {were(len(choice.unreadable))} not removed")
 
 
 @app.command()
@@ -91,10 +95,7 @@ def report(
     store = Store(results)
     if layout is not None:
         return show(write.of_layout(layout, store, out, accuracy, forgetting))
-    records, warnings = write.read_records(store)
-    for warning in warnings:
-        output.say(f"warning: {warning}", err=True)
-    show(write.of_records(records, store, out, Conventions(accuracy or "task_mean", forgetting or "chaudhry")))
+    show(write.of_folder(store, out, Conventions(accuracy or "task_mean", forgetting or "chaudhry")))
 
 
 @app.command()
@@ -127,7 +128,11 @@ def list_things(
 ) -> None:
     """List methods, data sets, backbones or the runs in the results folder."""
     from cl_bench import inspect
+    from cl_bench import status as listing
+    from cl_bench.store import Store
 
+    if what == "runs":
+        return show_listing(listing.of_folder(Store(results)))
     output.say_lines(inspect.LISTS[what](results))
 
 

@@ -8,13 +8,16 @@ import json
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
-from cl_bench import environment, first_task, locks, processes
+from cl_bench import environment, first_task, locks, processes, run_files
+from cl_bench import watch as watching
 from cl_bench.errors import Busy, InputError, RunFailed
 from cl_bench.places import Place
 from cl_bench.processes import Ended
 from cl_bench.record import RunSpec
+from cl_bench.sealed import content_of
 from cl_bench.starter import Starter
 from cl_bench.store import Store, write_atomically, write_spec
 from cl_bench.watch import Line, Watch
@@ -73,6 +76,8 @@ class Cluster:
         line = self._lines[spec.run_id()] = Line(self._watch, spec)
         try:
             with locks.sole_owner(store, spec, self._watch.say, wait=False):
+                # what is damaged is set aside here, not on a worker whose copy of it is lost
+                run_files.existing(spec, store, lambda line: self._watch.say(f"{watching.name(spec)}: {line}"))
                 while True:
                     given = (spec.model_dump_json(), _packed(store, spec, key), key, self.place(), options, CALL_SECONDS)
                     future = self._client.submit(carry_out_some, *given, pure=False, key=f"{spec.method}-{spec.run_id()}-{time.time_ns()}")
@@ -171,7 +176,7 @@ def _packed(store: Store, spec: RunSpec, key: str | None) -> dict[str, bytes]:
     found = [path for pattern in SAVED for path in store.folder(spec).glob(pattern)]
     if key is not None:
         found += [path for path in first_task.folder(store, key).glob("*.*") if not path.name.startswith(".")]
-    return {str(path.relative_to(store.root)): path.read_bytes() for path in found}
+    return {str(path.relative_to(store.root)): content for path in found if (content := content_of(path)) is not None}
 
 
 def _unpack(files: dict[str, bytes], store: Store) -> None:
@@ -183,4 +188,5 @@ def _unpack(files: dict[str, bytes], store: Store) -> None:
         if path.name == "record.json":
             for old in path.parent.glob("checkpoint-*.safetensors"):
                 if str(old.relative_to(store.root)) not in files:
-                    old.unlink()
+                    with suppress(OSError):  # one that stays takes space, no more
+                        old.unlink()

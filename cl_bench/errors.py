@@ -31,6 +31,18 @@ class CannotWrite(RunFailed):
     """What was learned cannot be saved: no more should be learned until it can."""
 
 
+class CannotRead(RunFailed):
+    """What is there and may not be read, or not now: nothing is known of it, so that it is neither missing nor damaged, and nothing replaces it."""
+
+    def __init__(self, path: object, reason: OSError | str):
+        self.path, self.reason = path, reason if isinstance(reason, str) else reason.strerror or str(reason)
+        super().__init__(f"cannot read {path}: {self.reason}; it was left as it is")
+
+
+class TimeIsUp(RunFailed):
+    """A run reached its time limit; it can go on after its last finished task."""
+
+
 class Stopped(Exception):
     """A run was asked to stop, and did after a finished task; it can go on there."""
 

@@ -4,9 +4,9 @@ What is stored is what training produced and whatever statistics the runs agree 
 data, weights and seeds, and the machine, since sums differ in their last bits between processors and numbers of threads.
 """
 
-import fcntl
 import hashlib
 import json
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -16,9 +16,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from cl_bench import registry, run_files
+from cl_bench import locks, registry, run_files
 from cl_bench.method import Method
 from cl_bench.record import RunSpec, digest
+from cl_bench.sealed import content_of
 from cl_bench.store import Store, write_atomically
 from cl_bench.trainer import Trainer
 
@@ -43,7 +44,7 @@ def folder(store: Store, name: str) -> Path:
 
 def is_stored(store: Store, name: str) -> bool:
     """Whether it has been trained."""
-    return (folder(store, name) / FACTS).exists()
+    return os.path.exists(folder(store, name) / FACTS)
 
 
 class FirstTask:
@@ -95,22 +96,30 @@ class FirstTask:
         with ExitStack() as stack:
             try:
                 self._place.mkdir(parents=True, exist_ok=True)
-                lock = stack.enter_context(open(self._place / "lock", "a", encoding="utf-8"))
+                path = self._place / locks.WHOLE_FOLDER
+                lock = stack.enter_context(open(path, "ab"))
             except OSError as error:
                 raise run_files.cannot_write(self._place, error) from error
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            try:
-                facts = json.loads((self._place / FACTS).read_text(encoding="utf-8"))
-            except (OSError, ValueError):
-                facts = {"files": {}}
-            yield facts
+            locks.take(lock, path, wait=True)
+            yield self._facts()
+
+    def _facts(self) -> dict:
+        """What is stored, nothing where it is damaged: it is trained again. Raises CannotRead."""
+        try:
+            facts = json.loads(content_of(self._place / FACTS) or b"{}")
+            whole = not facts["files"] or {"run", "seconds", "images_seen", "pass_losses"} <= facts.keys()
+            return facts if whole and isinstance(facts["files"], dict) else {"files": {}}
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            return {"files": {}}
 
     def _tensors(self, name: str, facts: dict) -> dict[str, Tensor] | None:
-        """The stored tensors if they are whole."""
+        """The stored tensors if they are whole. Raises CannotRead."""
+        content = content_of(self._place / f"{name}.safetensors")
+        if content is None or hashlib.sha256(content).hexdigest() != facts["files"].get(name):
+            return None
         try:
-            content = (self._place / f"{name}.safetensors").read_bytes()
-            return load(content) if hashlib.sha256(content).hexdigest() == facts["files"].get(name) else None
-        except (OSError, SafetensorError):
+            return load(content)
+        except SafetensorError:
             return None
 
     def _store(self, name: str, tensors: dict[str, Tensor], facts: dict) -> None:

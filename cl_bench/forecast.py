@@ -1,36 +1,39 @@
 """What a plan will do and what it will cost, as lines of text."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cl_bench import environment, first_task, locks
+from cl_bench import environment, first_task
 from cl_bench.cost import Cost, Measured, Shapes, costs
 from cl_bench.orchestrator import first_tasks
 from cl_bench.places import Place
 from cl_bench.record import RunRecord, RunSpec
-from cl_bench.store import DamagedRecord, Store
+from cl_bench.states import STATES, State, of_plan
+from cl_bench.store import Store
 from cl_bench.watch import duration
 
 HEAD = ("state", "run id", "method", "benchmark", "seed", "forward-eq.", "images", "trained", "kept", "peak memory", "time")
 FIRST_NUMBER = HEAD.index("forward-eq.")
 
 
-def forecast(specs: Sequence[RunSpec], store: Store, where: Sequence[Place], share: bool = True) -> list[str]:
-    """A row for every run, what is left of it, and the totals. A first task that several runs share counts for the first of them."""
-    shapes = Shapes()
+def forecast(specs: Sequence[RunSpec], store: Store, where: Sequence[Place], share: bool = True, states: dict[str, State] | None = None) -> list[str]:
+    """A row for every run, what is left of it, and the totals. A first task that several runs share counts for the first of them.
+    `states` are those of the runs, by run id, where they are known already."""
+    shapes, known_states = Shapes(), states or of_plan(specs, store)
     known = costs(specs, shapes)
     records = [record for record in store.records() if isinstance(record, RunRecord)]
     devices = where[0].device.split(",")
     machine = environment.machine(devices[0], where[0].threads, environment.compiles(None, devices[0]))
     measured = Measured(records, environment.computer({**machine, "devices": len(devices)}), shapes)
     shared = first_tasks(specs, store, machine) if share and len(devices) == 1 else {}
-    rows, left, saved, seconds, unknown, states = [], Left(), Left(), 0.0, 0, []
+    rows, left, saved, seconds, unknown = [], Left(), Left(), 0.0, 0
     seen: set = {key for key in shared.values() if first_task.is_stored(store, key)}
     for spec in specs:
         cost, key = known[spec.run_id()], shared.get(spec.run_id())
-        state, done = _state(spec, store)
-        states.append(state)
-        rest = Left.of(cost, done)
+        state = known_states[spec.run_id()]
+        done = state.tasks
+        rest = Left() if state.name == "unreadable" else Left.of(cost, done)
         spared = Left()
         if key and not done:
             spared += Left(cost.shared_forwards, cost.shared_images) if key in seen else Left()
@@ -42,8 +45,9 @@ def forecast(specs: Sequence[RunSpec], store: Store, where: Sequence[Place], sha
         memory = measured.memory_bytes(spec, cost)
         numbers = (short(rest.forwards), short(rest.images), short(cost.parameters), size(cost.stored_bytes), "–" if memory is None else size(memory))
         benchmark = f"{spec.dataset}/{spec.num_tasks}"
-        rows.append((state, spec.run_id(), spec.label, benchmark, spec.seed_name(), *numbers, "–" if takes is None else duration(takes)))
-    counted = ", ".join(f"{sum(state.startswith(word) for state in states)} {word}" for word in ("finished", "continue", "new", "damaged"))
+        rows.append((state.words, spec.run_id(), spec.label, benchmark, spec.seed_name(), *numbers, "–" if takes is None else duration(takes)))
+    counts = Counter(state.name for state in known_states.values())
+    counted = ", ".join(f"{counts[name]} {name}" for name in STATES if counts[name])
     lines = [
         *columns([HEAD, *rows]),
         f"{len(specs)} runs: {counted}",
@@ -75,19 +79,6 @@ class Left:
 
     def __sub__(self, other: "Left") -> "Left":
         return Left(self.forwards - other.forwards, self.images - other.images)
-
-
-def _state(spec: RunSpec, store: Store) -> tuple[str, int]:
-    """What will happen to the run, and how many of its tasks are learned."""
-    try:
-        record = store.load(spec)
-    except DamagedRecord:
-        return "damaged, new", 0
-    held = ", running" if locks.is_held(store, spec) else ""
-    if record is None or not record.tasks:
-        return f"new{held}", 0
-    done = len(record.tasks)
-    return ("finished", done) if record.status == "done" else (f"continues at {done + 1}{held}", done)
 
 
 def columns(rows: Sequence[Sequence[str]]) -> list[str]:

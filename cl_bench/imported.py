@@ -1,18 +1,20 @@
 """Accuracy matrices from elsewhere: read from CSV files, kept in a results folder beside the runs, marked wherever they are shown."""
 
+import os
 import re
 from hashlib import sha256
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import StringConstraints, ValidationError
+from pydantic import StringConstraints
 
 from cl_bench import matrix_file, registry
 from cl_bench.config import Strict, build_config, canonical_json, whole_number
-from cl_bench.errors import InputError
+from cl_bench.errors import CannotRead, InputError
 from cl_bench.matrix_file import MatrixFile
 from cl_bench.metrics import accuracy_matrix
-from cl_bench.store import write_atomically
+from cl_bench.sealed import content_of, is_missing
+from cl_bench.store import LeftOut, write_atomically
 
 PARTS = 1_000_000  # fractions without test sizes are kept as millionths
 
@@ -139,24 +141,57 @@ def save(record: ImportedRecord, root: Path) -> Path:
 def place(record: ImportedRecord, root: Path) -> Path:
     """The file of a matrix: one for each name, benchmark and seed."""
     identity = (record.spec.display, record.spec.benchmark, record.spec.seed)
-    name = re.sub(r"[^\w.-]+", "-", "-".join(identity))
+    name = short_name(re.sub(r"[^\w.-]+", "-", "-".join(identity)))
     return root / "imported" / f"{name}-{sha256(canonical_json(identity).encode()).hexdigest()[:8]}.json"
+
+
+def short_name(name: str, longest: int = 200) -> str:
+    """The beginning of a name that is too long for a file's, in bytes; the rest of the file's name is to tell it apart."""
+    return name.encode()[:longest].decode(errors="ignore")
 
 
 def require_same(record: ImportedRecord, root: Path) -> None:
     """Raises InputError where the results folder holds another matrix under the same name, benchmark and seed."""
     path = place(record, root)
-    if path.exists() and _read(path) != record:
+    if not is_missing(path) and _read(path) != record:
         raise InputError(f"{path} holds another matrix of {record.spec.display} on {record.spec.benchmark}; give another --seed, or remove it first")
 
 
 def records(root: Path) -> list[ImportedRecord]:
-    """Those in a results folder. Raises InputError for a file that is not one."""
-    return [_read(path) for path in sorted((root / "imported").glob("*.json"))]
+    """Those in a results folder. Raises InputError for a file that is not one, CannotRead for one that cannot be read."""
+    return [_read(path) for path in _files(root)]
+
+
+def usable(root: Path) -> tuple[list[ImportedRecord], list[LeftOut]]:
+    """Those in a results folder, and what cannot be read or is not one."""
+    found, left_out = [], []
+    for path in _files(root):
+        try:
+            found.append(_read(path))
+        except CannotRead as error:
+            left_out.append(LeftOut(path, "unreadable", str(error)))
+        except InputError as error:
+            left_out.append(LeftOut(path, "damaged", str(error)))
+    return found, left_out
+
+
+def _files(root: Path) -> list[Path]:
+    folder = root / "imported"
+    if is_missing(folder):
+        return []
+    try:
+        return sorted(folder / name for name in os.listdir(folder) if name.endswith(".json") and not name.startswith("."))
+    except OSError as error:
+        raise CannotRead(folder, error) from error
 
 
 def _read(path: Path) -> ImportedRecord:
+    data = content_of(path)
+    if data is None:
+        raise CannotRead(path, "it is gone")
     try:
-        return ImportedRecord.model_validate_json(path.read_text(encoding="utf-8"))
-    except (OSError, ValidationError) as error:
+        found = ImportedRecord.model_validate_json(data)
+        accuracy_matrix(found.correct, found.test_sizes)
+        return found
+    except ValueError as error:
         raise InputError(f"{path} is not an imported matrix ({str(error).splitlines()[0]}); import it again or remove it") from error

@@ -12,7 +12,8 @@ from cl_bench.config import Transform, canonical_json, whole_number
 from cl_bench.errors import InputError
 from cl_bench.presets import Setting, load, published_behavior, settings_for
 from cl_bench.record import RunSpec
-from cl_bench.store import DamagedRecord, Store
+from cl_bench.states import State, of_plan
+from cl_bench.store import Store
 
 
 def method_lines(results: Path) -> list[str]:
@@ -46,14 +47,7 @@ def backbone_lines(results: Path) -> list[str]:
     return [*registry.named_backbones(), *(tag for tag in timm.list_pretrained() if tag.partition(".")[0] in plain)]
 
 
-def run_lines(results: Path) -> list[str]:
-    """Every run with its state and, when it has one, its accuracy after its last task."""
-    from cl_bench import status
-
-    return status.run_lines(Store(results))
-
-
-LISTS: dict[str, Callable[[Path], list[str]]] = {"methods": method_lines, "datasets": dataset_lines, "backbones": backbone_lines, "runs": run_lines}
+LISTS: dict[str, Callable[[Path], list[str]]] = {"methods": method_lines, "datasets": dataset_lines, "backbones": backbone_lines}
 
 
 def system_lines() -> list[str]:
@@ -98,31 +92,21 @@ def setting_lines(benchmark: str, method: str, preset: str | None) -> list[str]:
     return lines + [f"  {sentence}" for sentence in kind.LEFT_DIFFERENT if behavior]
 
 
-def plan_lines(plan, store: Store, places: list[str]) -> list[str]:
+def plan_lines(plan, store: Store, places: list[str], states: dict[str, State] | None = None) -> list[str]:
     """The runs of a plan with their state, the protocol of every benchmark, and what deserves a look."""
-    lines, warnings = list(plan.remarks), list(plan.warnings)
+    lines, warnings, states = list(plan.remarks), list(plan.warnings), states or of_plan(plan.specs, store)
     for spec in _one_per_benchmark(plan.specs):
         found, suspicious = _protocol(spec)
         lines += found
         warnings += suspicious
     lines.append(f"{len(plan.specs)} runs on {', '.join(places)}, results in {store.root}:")
     for spec in plan.specs:
-        lines.append(f"  {_state(spec, store):<22} {spec.run_id()}  {spec.label}  {spec.dataset}/{spec.num_tasks}  seed {spec.seed_name()}")
+        lines.append(f"  {states[spec.run_id()].words:<18} {spec.run_id()}  {spec.label}  {spec.dataset}/{spec.num_tasks}  seed {spec.seed_name()}")
     return [*lines, *(f"warning: {warning}" for warning in warnings)] + ([] if warnings else ["nothing wrong found"])
 
 
 def _one_per_benchmark(specs: list[RunSpec]) -> list[RunSpec]:
     return list({spec.benchmark_id(): spec for spec in reversed(specs)}.values())[::-1]
-
-
-def _state(spec: RunSpec, store: Store) -> str:
-    try:
-        record = store.load(spec)
-    except DamagedRecord:
-        return "damaged, starts again"
-    if record is None:
-        return "new"
-    return "finished" if record.status == "done" else f"continues at task {len(record.tasks) + 1}"
 
 
 def _protocol(spec: RunSpec) -> tuple[list[str], list[str]]:

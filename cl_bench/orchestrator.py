@@ -8,16 +8,18 @@ from queue import Queue
 from joblib import Parallel, delayed
 from rich.console import Console
 
-from cl_bench import environment, first_task, processes, run_files
+from cl_bench import environment, first_task, processes
 from cl_bench.assemble import decode
 from cl_bench.board import Board
 from cl_bench.cluster import CALLS_AT_A_TIME, Cluster
-from cl_bench.errors import InputError, RunFailed
+from cl_bench.errors import CannotRead, InputError, RunFailed
 from cl_bench.places import Place, devices, places
 from cl_bench.processes import Ended, carry_out
 from cl_bench.record import RunRecord, RunSpec
+from cl_bench.sealed import DamagedRecord
 from cl_bench.starter import Starter
-from cl_bench.store import DamagedRecord, Store
+from cl_bench.states import state_of
+from cl_bench.store import Store
 from cl_bench.watch import Watch, name
 
 SMALLER = 4  # a batch that did not fit is learned in so many parts
@@ -48,6 +50,15 @@ class Outcome:
     failure: str | None
     trained: bool
 
+    @property
+    def state(self) -> str:
+        """In the words of `cl_bench.states`."""
+        if self.failure is None:
+            return "finished"
+        if self.record is None:
+            return "failed" if self.trained else "unreadable"
+        return "stopped" if self.record.status == "running" else "failed"
+
 
 def execute(specs: Sequence[RunSpec], store: Store, manner: Manner, console: Console, starter: Starter | None = None) -> list[Outcome]:
     """Run what is not finished yet and return every spec's outcome, in order. A failed run does not stop the others. `starter` may have a process
@@ -58,11 +69,10 @@ def execute(specs: Sequence[RunSpec], store: Store, manner: Manner, console: Con
     if manner.scheduler and manner.gpus_per_run > 1:
         raise InputError("--gpus-per-run shares the GPUs of this machine; leave it out with --scheduler, whose workers have one each")
     store.prepare()
-    finished = {spec.run_id(): record for spec in specs if (record := _finished(store, spec))}
-    pending = [spec for spec in specs if spec.run_id() not in finished]
-    if finished:
-        console.print(f"{len(finished)} of {len(specs)} runs are finished already and are not trained again", highlight=False)
-    outcomes = {run_id: Outcome(record.spec, record, None, False) for run_id, record in finished.items()}
+    outcomes = {spec.run_id(): found for spec in specs if (found := _before(store, spec))}
+    pending = [spec for spec in specs if spec.run_id() not in outcomes]
+    if finished := sum(found.record is not None for found in outcomes.values()):
+        console.print(f"{finished} of {len(specs)} runs are finished already and are not trained again", highlight=False)
     if not pending:
         return [outcomes[spec.run_id()] for spec in specs]
     with Watch(console) as watch, ExitStack() as stack:
@@ -84,7 +94,7 @@ def execute(specs: Sequence[RunSpec], store: Store, manner: Manner, console: Con
                 if outcome is None:
                     continue
                 outcomes[outcome.spec.run_id()] = outcome
-                watch.say(f"{'failed' if outcome.failure else 'finished'}: {name(outcome.spec)} ({len(outcomes)} of {len(specs)})")
+                watch.say(f"{outcome.state}: {name(outcome.spec)} ({len(outcomes)} of {len(specs)})")
     if watch.interrupts:
         raise KeyboardInterrupt
     if crew.broken:
@@ -127,10 +137,10 @@ class _Crew:
 
     def _carry_out(self, spec: RunSpec, shares: bool, place: Place) -> Outcome | None:
         """The run's outcome; None when another process took it first, or it was stopped."""
-        record = _finished(self._store, spec)
-        if record is not None:
+        outcome = _before(self._store, spec)
+        if outcome is not None:
             self.board.finished(spec)
-            return Outcome(spec, record, None, False)
+            return outcome
         try:
             self._store.prepare()
             limit = [] if self._manner.time_limit is None else ["--time-limit", str(self._manner.time_limit)]
@@ -143,6 +153,9 @@ class _Crew:
                 size = max(1, spec.options["batch"] // self._manner.gpus_per_run // SMALLER)
                 self._watch.say(f"{name(spec)}: out of memory, tried again with {size} images at a time")
                 ended = self._in_place(spec, place, [*options, "--micro-batch", str(size)])
+        except CannotRead as error:
+            self.board.finished(spec)
+            return Outcome(spec, None, str(error), False)
         except (InputError, RunFailed, OSError) as error:  # nothing can be written, or the cluster is gone: more runs would lose what they learn
             unwritable = isinstance(error, OSError)
             self.broken = self.broken or (InputError(f"cannot write {self._store.folder(spec)}: {error}") if unwritable else error)
@@ -160,7 +173,7 @@ class _Crew:
             return None
         try:
             record = self._store.load(spec)
-        except DamagedRecord as error:
+        except (DamagedRecord, CannotRead) as error:
             return Outcome(spec, None, str(error), True)
         if ended.code == processes.DONE and record and record.status == "done":
             return Outcome(spec, record, None, True)
@@ -174,14 +187,16 @@ class _Crew:
 
 def first_tasks(specs: Sequence[RunSpec], store: Store, machine: dict) -> dict[str, str]:
     """The key of the first task of every run that has yet to learn it on such a machine, by run id."""
-    keys = {spec.run_id(): first_task.key(spec, machine) for spec in specs if not run_files.finished_tasks(store, spec)}
+    new = [spec for spec in specs if (state := state_of(store, spec)).name != "unreadable" and not state.tasks]
+    keys = {spec.run_id(): first_task.key(spec, machine) for spec in new}
     return {run_id: key for run_id, key in keys.items() if key}
 
 
-def _finished(store: Store, spec: RunSpec) -> RunRecord | None:
-    """The record if the run is done; labels and paths are taken from what is asked for now."""
-    try:
-        record = store.load(spec)
-    except DamagedRecord:
-        return None  # the run itself sets it aside and says so
-    return record.model_copy(update={"spec": spec}) if record and record.status == "done" else None
+def _before(store: Store, spec: RunSpec) -> Outcome | None:
+    """The outcome of a run that is not to be started: one that is done, with labels and paths as they are asked for now, or cannot be read."""
+    state = state_of(store, spec)
+    if state.name == "unreadable":
+        return Outcome(spec, None, state.reason, False)
+    if state.name == "finished":
+        return Outcome(spec, state.record.model_copy(update={"spec": spec}), None, False)
+    return None  # what is damaged, the run itself sets aside and says so

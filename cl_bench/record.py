@@ -13,6 +13,7 @@ CORE_VERSIONS: dict[Precision, int] = {"fp32": 3, "bf16": 4}
 
 # fields of a specification that are no identity
 CARRIED = {"dataset_argument", "data", "label", "display", "smoke", "keeps", "as_published", "command", "losses"}
+VERSIONS = ("core_version", "method_version", "precision")  # of a run's identity: what it was computed by
 
 
 class RunSpec(Strict):
@@ -86,6 +87,10 @@ class RunSpec(Strict):
         seeded = {"order_seed", "init_seed", "data_seed", "task_classes"}
         values = {key: value for key, value in self.identity().items() if key not in seeded}
         return digest({**values, "task_sizes": [len(classes) for classes in self.task_classes]})[:16]
+
+    def twin_id(self) -> str:
+        """As run_id, but the same whatever the versions, the precision and the options."""
+        return digest({key: value for key, value in self.identity().items() if key not in ("options", *VERSIONS)})[:16]
 
     def benchmark_id(self) -> str:
         """The same for all runs that may stand in one table: data, split sizes, backbone, trial limits."""
@@ -175,8 +180,8 @@ class RunRecord(Strict):
     """A run's specification and its tasks so far; written after every task."""
 
     spec: RunSpec
-    status: Literal["running", "done", "failed"]
-    failure: str | None = None
+    status: Literal["running", "done", "failed"]  # running: begun and not finished, also where it was stopped; see `cl_bench.states`
+    failure: str | None = None  # why it failed or, as far as known, stopped
     test_sizes: tuple[int, ...]
     duplicates: int | None = None  # evaluation images that are pixel for pixel among those learned; None: nobody has counted
     tasks: tuple[TaskRecord, ...] = ()

@@ -3,15 +3,17 @@
 import hashlib
 import io
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 from safetensors.torch import load as load_tensors
 
-from cl_bench.errors import CannotWrite
+from cl_bench.errors import CannotRead, CannotWrite
 from cl_bench.method import Method
 from cl_bench.record import RunRecord, RunSpec
-from cl_bench.store import UNREADABLE, DamagedRecord, Store, write_atomically
+from cl_bench.sealed import DamagedRecord, content_of, is_missing
+from cl_bench.store import BROKEN_ARCHIVE, Store, write_atomically
 from cl_bench.stream import Stream
 
 Say = Callable[[str], None]
@@ -30,7 +32,8 @@ def save(record: RunRecord, store: Store, tensors: bytes, predictions: dict[str,
         raise cannot_write(folder, error) from error
     for path in folder.glob("checkpoint-*.safetensors"):
         if path != checkpoint_path(folder, len(record.tasks)):
-            path.unlink()
+            with suppress(OSError):  # one that stays takes space, no more
+                path.unlink()
 
 
 def cannot_write(folder: Path, error: OSError) -> CannotWrite:
@@ -48,51 +51,80 @@ def restore(record: RunRecord, folder: Path, method: Method, stream: Stream, say
     if not record.tasks:
         return {}
     say(f"resuming after task {len(record.tasks)} of {stream.num_tasks}")
-    for index in range(len(record.tasks)):
-        method.grow(stream.info(index))
-    method.load_state(load_tensors(checkpoint_path(folder, len(record.tasks)).read_bytes()))
-    with np.load(folder / "predictions.npz") as arrays:
+    load_checkpoint(record, folder, method, stream)
+    with np.load(io.BytesIO(_present(folder / "predictions.npz"))) as arrays:
         return {name: arrays[name] for name in (f"task_{t + 1:03d}" for t in range(len(record.tasks)))}
 
 
+def load_checkpoint(record: RunRecord, folder: Path, method: Method, stream: Stream) -> None:
+    """Put the method where the record ends."""
+    for index in range(len(record.tasks)):
+        method.grow(stream.info(index))
+    method.load_state(load_tensors(_present(checkpoint_path(folder, len(record.tasks)))))
+
+
+def _present(path: Path) -> bytes:
+    """The content of a file that was there a moment ago."""
+    data = content_of(path)
+    if data is None:
+        raise CannotRead(path, "it is gone")
+    return data
+
+
 def existing(spec: RunSpec, store: Store, say: Say) -> RunRecord | None:
-    """The run's record if it and its files are whole; a damaged run is set aside, with a message, and started again."""
+    """The run's record, where the same command goes on. What proves damaged is set aside, with a message, and the run starts again; a finished run
+    stays as it is, whatever became of the files beside its record. Raises CannotRead, and nothing is changed, where something cannot be read."""
     folder = store.folder(spec)
     try:
         record = store.load(spec)
-        if record and record.tasks:
-            _verify_files(record, folder)
-        return record
+        if record and record.status == "done":
+            return record
+        found = orphans(folder) if record is None else damage(record, folder)
+        if not found:
+            return record
+        wrong = "; ".join(found)
     except DamagedRecord as error:
-        aside = store.set_aside(spec)
-        say(f"warning: {error}; kept as {aside}, the run starts again")
-        return None
+        wrong = str(error)
+    aside = store.set_aside(spec)
+    say(f"warning: {wrong}; kept as {aside}, the run starts again")
+    return None
+
+
+def orphans(folder: Path) -> list[str]:
+    """A line where a run's folder has what learning left but no record of it."""
+    if is_missing(folder / "predictions.npz"):
+        return []
+    return [f"{folder} holds predictions but no record of what made them"]
 
 
 def is_compact(record: RunRecord, folder: Path) -> bool:
-    """Whether a finished run was kept without its checkpoint, for reports alone."""
-    return record.status == "done" and not any(folder.glob("checkpoint-*.safetensors"))
+    """Whether a finished run was kept without its checkpoint, for reports alone. Raises CannotRead."""
+    return record.status == "done" and is_missing(checkpoint_path(folder, len(record.tasks)))
 
 
-def _verify_files(record: RunRecord, folder: Path) -> None:
-    compact = is_compact(record, folder)
-    kept = range(len(record.tasks) - 1, len(record.tasks)) if compact else range(len(record.tasks))
+def damage(record: RunRecord, folder: Path, compact: bool | None = None) -> list[str]:
+    """A line for each of the files beside a record that is not the one it vouches for. Raises CannotRead."""
+    if not record.tasks:
+        return []
+    compact = is_compact(record, folder) if compact is None else compact
+    last, found = len(record.tasks), []
+    path = checkpoint_path(folder, last)
+    if not compact:
+        found += _unlike(path, lambda data: hashlib.sha256(data).hexdigest() == record.tasks[-1].checkpoint_sha256)
+    kept = range(last - 1, last) if compact else range(last)
+    return found + _unlike(folder / "predictions.npz", lambda data: _digests(data, kept) == [record.tasks[t].predictions_sha256 for t in kept])
+
+
+def _unlike(path: Path, is_named: Callable[[bytes], bool]) -> list[str]:
+    data = content_of(path)
+    if data is None:
+        return [f"{path} is missing"]
     try:
-        tensors = b"" if compact else checkpoint_path(folder, len(record.tasks)).read_bytes()
-        with np.load(folder / "predictions.npz") as arrays:
-            digests = [hashlib.sha256(arrays[f"task_{t + 1:03d}"].tobytes()).hexdigest() for t in kept]
-    except (OSError, *UNREADABLE) as error:
-        raise DamagedRecord(f"checkpoint or predictions in {folder} cannot be read ({error})") from error
-    if not compact and hashlib.sha256(tensors).hexdigest() != record.tasks[-1].checkpoint_sha256:
-        raise DamagedRecord(f"the checkpoint in {folder} is not the one its record names")
-    if digests != [record.tasks[t].predictions_sha256 for t in kept]:
-        raise DamagedRecord(f"the predictions in {folder} are not those its record names")
+        return [] if is_named(data) else [f"{path} is not what its record names: it was changed or cut short"]
+    except BROKEN_ARCHIVE as error:
+        return [f"{path} is damaged ({type(error).__name__}: {str(error)[:200]})"]
 
 
-def finished_tasks(store: Store, spec: RunSpec) -> int:
-    """How many tasks the run has learned, by its record alone; a damaged one holds none."""
-    try:
-        record = store.load(spec)
-    except DamagedRecord:
-        return 0
-    return len(record.tasks) if record else 0
+def _digests(data: bytes, tasks: range) -> list[str]:
+    with np.load(io.BytesIO(data)) as arrays:
+        return [hashlib.sha256(arrays[f"task_{t + 1:03d}"].tobytes()).hexdigest() for t in tasks]

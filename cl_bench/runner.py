@@ -8,16 +8,17 @@ from dataclasses import dataclass
 import torch
 from safetensors.torch import save as save_tensors
 
-from cl_bench import environment, locks, run_files, seeds
+from cl_bench import endings, environment, locks, run_files, seeds
 from cl_bench.assemble import batch_sizes, build_method, build_stream, open_source, prepare_kernels
 from cl_bench.certificate import certify
 from cl_bench.duplicates import duplicates
-from cl_bench.errors import CannotWrite, InputError, OutOfMemory, RunFailed, Stopped
+from cl_bench.errors import CannotRead, CannotWrite, InputError, OutOfMemory, RunFailed, Stopped, TimeIsUp
 from cl_bench.first_task import FirstTask
 from cl_bench.method import Method
 from cl_bench.nn.precision import network_in
 from cl_bench.record import RunRecord, RunSpec, TaskRecord
 from cl_bench.run_files import Say
+from cl_bench.sealed import DamagedRecord
 from cl_bench.store import Store
 from cl_bench.stream import EVALUATION_BATCH, Stream
 from cl_bench.trainer import Progress, Trainer
@@ -67,6 +68,8 @@ def run(spec: RunSpec, store: Store, terms: Terms, say: Say, progress: Callable[
         environments = (*(record.environments if record else ()), here)
         source = open_source(spec)
         stream = build_stream(spec, source, torch.device(device))
+        if 0 in stream.test_sizes:
+            raise InputError(f"task {stream.test_sizes.index(0) + 1} has no image to evaluate on; choose fewer splits or another class order")
         record = RunRecord(
             spec=spec,
             status="running",
@@ -92,12 +95,10 @@ def run(spec: RunSpec, store: Store, terms: Terms, say: Say, progress: Callable[
             raise
         except Exception as error:  # the only catch-all: whatever a plugin raises, the finished tasks stay usable
             failure = " ".join((f"{error}" if isinstance(error, InputError | RunFailed) else f"{type(error).__name__}: {error}").split())
-            done = store.load(spec) or record
-            try:
-                store.save(done.model_copy(update={"status": "failed", "failure": failure, "environments": environments}))
-            except OSError as full:
-                failure += f"; and the record could not be updated: {full.strerror}"
+            failure += endings.note(failure, error, record, store)
             if isinstance(error, InputError):
+                raise
+            if isinstance(error, CannotRead):
                 raise
             if isinstance(error, CannotWrite):
                 raise CannotWrite(failure) from error
@@ -113,7 +114,7 @@ def _within(seconds: float | None, progress: Callable[[Progress], None]) -> Call
     def report(now: Progress) -> None:
         progress(now)
         if seconds is not None and time.monotonic() - start > seconds:
-            raise RunFailed(f"the time limit of {seconds:g} s was reached in task {now.task + 1}; the same command goes on with that task")
+            raise TimeIsUp(f"the time limit of {seconds:g} s was reached in task {now.task + 1}; the same command goes on with that task")
 
     return report
 
@@ -143,7 +144,10 @@ def _learn_remaining(
     if terms.micro_batch and method.couples_batch:
         raise RunFailed(f"out of memory, and {spec.label} looks at a whole batch at once, which cannot be cut; give a smaller batch")
     predictions = run_files.restore(record, folder, method, stream, say)
-    store.save(record)
+    try:
+        store.save(record)
+    except OSError as error:
+        raise run_files.cannot_write(folder, error) from error
     shares = terms.share_first_task and terms.micro_batch is None and world.size == 1  # parts of a batch add up to other last bits
     followed = [stream.task(index) for index in range(min(FOLLOWED_TASKS, stream.num_tasks))] if spec.losses else []
     first, accuracy, began = len(record.tasks), None, time.monotonic()
@@ -209,17 +213,34 @@ def _finish(record: RunRecord, store: Store, method: Method, stream: Stream, say
 
 
 def recertify(spec: RunSpec, store: Store, device: str, threads: int, say: Say) -> RunRecord:
-    """Make the certificate of a finished run anew, from its checkpoint. Raises InputError when the run is not finished."""
+    """Make the certificate of a finished run anew, from its checkpoint, which stays where it is, whatever is wrong with it.
+
+    Raises InputError when the run is not finished, RunFailed with the name of each damaged file when the checkpoint is one of them.
+    """
     with locks.sole_owner(store, spec, say):
-        record = run_files.existing(spec, store, say)
-        if record is None or record.status != "done":
-            raise InputError(f"the run {spec.run_id()} is not finished; `cl-bench run` with its options continues it")
-        if run_files.is_compact(record, store.folder(spec)):
+        record, folder = _finished(spec, store), store.folder(spec)
+        if run_files.is_compact(record, folder):
             raise InputError(f"the run {spec.run_id()} was kept without its checkpoint, which a certificate needs; run it again in another folder")
+        wrong = run_files.damage(record, folder)
+        if any("checkpoint-" in line for line in wrong):
+            raise RunFailed(f"{'; '.join(wrong)}; nothing was moved, the record keeps the certificate that it has")
+        for line in wrong:
+            say(f"warning: {line}; the certificate needs the checkpoint alone")
         torch.set_num_threads(threads)
         prepare_kernels(False, say)
         source = open_source(spec)
         stream = build_stream(spec, source, torch.device(device))
         method = build_method(spec, source, torch.device(device), stream.num_tasks)
-        run_files.restore(record, store.folder(spec), method, stream, lambda line: None)
+        run_files.load_checkpoint(record, folder, method, stream)
         return _finish(record, store, method, stream, say)
+
+
+def _finished(spec: RunSpec, store: Store) -> RunRecord:
+    """The record of a finished run. Raises InputError where there is none, RunFailed where it is damaged."""
+    try:
+        record = store.load(spec)
+    except DamagedRecord as error:
+        raise RunFailed(f"{error}; nothing was moved") from error
+    if record is None or record.status != "done":
+        raise InputError(f"the run {spec.run_id()} is not finished; `cl-bench run` with its options continues it")
+    return record

@@ -1,56 +1,52 @@
-"""Which runs are done, running, failed or missing."""
+"""Which runs are finished, running, stopped, failed or missing, as lines of text."""
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from cl_bench import locks
 from cl_bench.index import Summary, summaries
 from cl_bench.record import RunSpec
+from cl_bench.states import STATES, state_of, state_of_summary
 from cl_bench.store import Store
 
-STATES = ("running", "done", "stopped", "failed", "damaged", "missing")
+
+@dataclass(frozen=True)
+class Listing:
+    """A line for every run and the totals, and how many could not be read."""
+
+    lines: list[str]
+    unreadable: int
 
 
-def run_lines(store: Store) -> list[str]:
+def of_folder(store: Store) -> Listing:
     """Every run in the results folder."""
-    found = [(state_of(store, summary), summary) for summary in summaries(store)]
-    return [*(_line(state, summary) for state, summary in found), *_totals(store, [state for state, _ in found])]
+    found = [(*state_of_summary(store, summary), summary) for summary in summaries(store)]
+    return _listing(store, found)
 
 
-def plan_status_lines(specs: Sequence[RunSpec], store: Store) -> list[str]:
+def of_plan(specs: Sequence[RunSpec], store: Store) -> Listing:
     """Every run of a plan, those that have never been started too."""
-    known = {summary.run_id: summary for summary in summaries(store)}
-    lines, states = [], []
+    known, found = {summary.folder: summary for summary in summaries(store)}, []
     for spec in specs:
-        summary = known.get(spec.run_id())
+        summary = known.get(store.folder(spec).name)
         if summary is None:
-            held = locks.is_held(store, spec)
+            state = state_of(store, spec)
             summary = Summary("", spec.run_id(), "", 0, spec.num_learned, None, spec.label, spec.benchmark_name(), spec.seed_name(), None)
-            state = "running" if held else "missing"
+            found.append((state.name, state.reason, summary))
         else:
-            state = state_of(store, summary)
-        states.append(state)
-        lines.append(_line(state, summary))
-    return [*lines, *_totals(store, states)]
+            found.append((*state_of_summary(store, summary), summary))
+    return _listing(store, found)
 
 
-def state_of(store: Store, summary: Summary) -> str:
-    """As its record says, but a run that nobody works on is not running."""
-    if summary.status in ("done", "damaged"):
-        return summary.status
-    if locks.is_held_by_name(store, summary.folder):
-        return "running"
-    return "failed" if summary.status == "failed" else "stopped"
-
-
-def _line(state: str, summary: Summary) -> str:
-    accuracy = "–" if summary.accuracy is None else f"{summary.accuracy:.2%}"
-    line = f"{state:<8} {summary.run_id}  {summary.tasks:>3}/{summary.of} tasks  {accuracy:>7}  {summary.label}  {summary.benchmark}"
-    line += f"  seed {summary.seed}"
-    return f"{line}: {summary.failure}" if state in ("failed", "damaged") and summary.failure else line
-
-
-def _totals(store: Store, states: Sequence[str]) -> list[str]:
-    counts = Counter(states)
+def _listing(store: Store, found: Sequence[tuple[str, str | None, Summary]]) -> Listing:
+    counts = Counter(state for state, _, _ in found)
     counted = ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state])
-    return [f"{len(states)} runs: {counted}"] if states else [f"no runs in {store.root}"]
+    total = f"{len(found)} runs: {counted}" if found else f"no runs in {store.root}"
+    return Listing([*(_line(*each) for each in found), total], counts["unreadable"])
+
+
+def _line(state: str, reason: str | None, summary: Summary) -> str:
+    accuracy = "–" if summary.accuracy is None else f"{summary.accuracy:.2%}"
+    line = f"{state:<10} {summary.run_id}  {summary.tasks:>3}/{summary.of or '?'} tasks  {accuracy:>7}  {summary.label}  {summary.benchmark}"
+    line += f"  seed {summary.seed}"
+    return f"{line}: {reason}" if reason and state not in ("finished", "running") else line

@@ -3,6 +3,8 @@
 import io
 import shutil
 import subprocess
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 
@@ -78,3 +80,23 @@ def has_latex() -> bool:
     if shutil.which("pdflatex") is None or shutil.which("kpsewhich") is None:
         return False
     return all(subprocess.run(["kpsewhich", f"{name}.sty"], capture_output=True).returncode == 0 for name in ("booktabs", "adjustbox", "geometry"))
+
+
+def gone(folder: Path) -> None:
+    """A run's folder on a network folder that has vanished."""
+    folder.rename(folder.parent.parent / f"elsewhere-{folder.name}")
+    folder.symlink_to(folder.parent / "vanished" / folder.name)
+
+
+def _replaced(folder: Path, make: Callable[[Path], object]) -> None:
+    path = folder / "record.json"
+    path.rename(folder / "moved")
+    make(path)
+
+
+UNREADABLE = {  # ways in which a record cannot be read that hold for every user, by what is done to its run's folder
+    "is a folder": lambda folder: _replaced(folder, Path.mkdir),
+    "is a link to nothing": lambda folder: _replaced(folder, lambda path: path.symlink_to("nothing")),
+    "is a link to itself": lambda folder: _replaced(folder, lambda path: path.symlink_to("record.json")),
+    "is in a folder that has vanished": gone,
+}

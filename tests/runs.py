@@ -3,6 +3,7 @@
 import pytest
 
 from cl_bench import runner
+from cl_bench.errors import RunFailed
 from cl_bench.plan import make_plan
 from cl_bench.request import Request
 from cl_bench.store import Store
@@ -24,4 +25,15 @@ def run_until(spec, root, task, pass_number=1):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
+        execute(spec, root, progress=progress)
+
+
+def fail(spec, root, task):
+    """Run until something in the method goes wrong in this task."""
+
+    def progress(now):
+        if now.task == task:
+            raise ArithmeticError("a singular matrix")
+
+    with pytest.raises(RunFailed, match="a singular matrix"):
         execute(spec, root, progress=progress)

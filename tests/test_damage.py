@@ -8,7 +8,8 @@ from runs import execute, run_until, spec_of
 
 from cl_bench import run_files
 from cl_bench.errors import InputError, RunFailed
-from cl_bench.store import DamagedRecord, Store, read_record, write_atomically
+from cl_bench.sealed import DamagedRecord, read_record
+from cl_bench.store import Store, write_atomically, write_spec
 
 
 def test_bad_records_are_never_believed(whole_run, tmp_path):
@@ -65,10 +66,11 @@ def test_damage_is_set_aside_with_a_message_and_the_run_starts_again(whole_run, 
 
 def test_damage_is_listed_by_the_store_with_its_reason(whole_run, tmp_path):
     spec = whole_run[0]
+    write_spec(spec, Store(tmp_path).folder(spec))
     execute(spec, tmp_path)
     DAMAGE["a truncated record"](Store(tmp_path).folder(spec))
-    [(path, reason)] = Store(tmp_path).records()
-    assert path.name == "record.json" and "truncated" in reason
+    [found] = Store(tmp_path).records()
+    assert (found.path.name, found.kind, found.spec) == ("record.json", "damaged", spec) and "truncated" in found.reason
 
 
 def test_a_full_disk_stops_the_run_and_keeps_what_was_finished(toy_request, tmp_path, monkeypatch):

@@ -33,7 +33,7 @@ def test_a_forecast_counts_a_shared_first_task_once_and_learns_the_time(specs, t
     store, where = Store(tmp_path), places(["cpu"], 3, jobs=1)
     lines = forecast(specs, store, where)
     alone = forecast(specs, store, where, share=False)
-    assert [line.split()[0] for line in lines[1:4]] == ["new"] * 3 and "time: unknown for 3 runs" in lines[-1]
+    assert [line.split()[0] for line in lines[1:4]] == ["missing"] * 3 and "time: unknown for 3 runs" in lines[-1]
     total = 2 * (12 * 35 + 176) + 12 * 32 + 176
     assert f"to do: {short(total)} forward-equivalents" in alone[-2]
     saved = 2 * 96 + 12  # the second run's and the third's training, the second's statistics
@@ -41,7 +41,7 @@ def test_a_forecast_counts_a_shared_first_task_once_and_learns_the_time(specs, t
     runs.execute(specs[2], tmp_path)
     runs.run_until(specs[0], tmp_path, 2)
     lines = forecast(specs, store, where)
-    assert lines[1].startswith("continues at 3") and lines[3].startswith("finished") and "3 runs: 1 finished, 1 continue, 1 new, 0 damaged" in lines
+    assert lines[1].startswith("stopped after 2") and lines[3].startswith("finished") and "3 runs: 1 finished, 1 stopped, 1 missing" in lines
     assert lines[-1].startswith("time: about 0:0") and lines[1].split()[-1] != "–"
 
 
@@ -72,4 +72,4 @@ def test_run_dry_run_and_plan_print_the_same_and_train_nothing(toy_request, tmp_
             main([*arguments, "--devices", "cpu"])
         assert not exit_.value.code
         said.append(capsys.readouterr().out)
-    assert said[0] == said[1] and "2 runs: 0 finished, 0 continue, 2 new" in said[0] and not (tmp_path / "results").exists()
+    assert said[0] == said[1] and "2 runs: 2 missing" in said[0] and not (tmp_path / "results").exists()

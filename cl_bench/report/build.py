@@ -81,7 +81,7 @@ def _line(layout: TableLayout, wanted: RowLayout, rows: Sequence[Row | None], pl
             if row and made.value is not None and len(row.finished) < len(seeds) and not row.imported:
                 made.text += f" ({len(row.finished)} of {len(seeds)} seeds)"
             elif row and not row.finished:
-                made.text = "unfinished"
+                made.text = row.state
             cells.append(made)
     labels = list(wanted.labels)
     bound = wanted.bound or any(row.joint for row in rows if row)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from cl_bench import metrics
 from cl_bench.environment import LIBRARIES
 from cl_bench.report.select import Conventions, Row, settings_of, unlike
+from cl_bench.store import LeftOut
 
 
 def of_table(columns: Sequence[Sequence[Row]], conventions: Conventions, shown: Sequence[str]) -> list[str]:
@@ -29,13 +30,22 @@ def of_table(columns: Sequence[Sequence[Row]], conventions: Conventions, shown: 
         for row in column:
             name = _name(row, len(columns) > 1)
             for record in row.records:
-                if record.status != "done":
+                if isinstance(record, LeftOut):
+                    notes.append(f"{name}, seed {record.spec.seed_name()}: {LEFT_OUT[record.kind]}, not in the table.")
+                elif record.status != "done":
                     state = f"failed: {record.failure}" if record.status == "failed" else "not finished"
                     notes.append(f"{name}, seed {record.spec.seed_name()}: {state} ({len(record.tasks)} tasks done), not in the table.")
             notes += _library_versions(row, name)
             if row.finished and sorted(row.seeds) != planned and not row.imported:
                 notes.append(f"{name}: seeds {', '.join(row.seeds)} only.")
     return notes
+
+
+LEFT_OUT = {
+    "unreadable": "its record could not be read",
+    "damaged": "its record is damaged",
+    "misplaced": "its record is in a folder that has not its name",
+}
 
 
 def _unlike(column: Sequence[Row]) -> list[str]:

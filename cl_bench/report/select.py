@@ -9,9 +9,10 @@ from functools import cache, cached_property
 from cl_bench import metrics
 from cl_bench.config import canonical_json
 from cl_bench.errors import InputError
-from cl_bench.imported import ImportedRecord
+from cl_bench.imported import ImportedRecord, short_name
 from cl_bench.record import Certificate, RunRecord, RunSpec
 from cl_bench.request import parse_methods
+from cl_bench.store import LeftOut
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Row:
     label: str
     display: str
     joint: bool
-    records: list[RunRecord | ImportedRecord] = field(default_factory=list)
+    records: list[RunRecord | ImportedRecord | LeftOut] = field(default_factory=list)
     benchmark: str = ""  # the name of the one it was run on
     shared_options: frozenset[str] = frozenset()  # those that all rows have in common and the benchmark names once
     _known: dict = field(default_factory=dict, repr=False, compare=False)
@@ -82,6 +83,12 @@ class Row:
     def finished(self) -> list[RunRecord]:
         """The records whose every task is learned."""
         return [record for record in self.records if record.status == "done"]
+
+    @property
+    def state(self) -> str:
+        """What a cell without a number says: that no run has ended yet, or that the records of all cannot be had."""
+        kinds = {record.kind for record in self.records if isinstance(record, LeftOut)}
+        return kinds.pop() if len(kinds) == 1 and not any(isinstance(record, RunRecord) for record in self.records) else "unfinished"
 
     @property
     def ran(self) -> list[RunRecord]:
@@ -166,7 +173,7 @@ class Panel:
     others: Sequence[Row] = ()
 
 
-def group(records: Iterable[RunRecord], imported: Iterable[ImportedRecord] = ()) -> list[Benchmark]:
+def group(records: Iterable[RunRecord | LeftOut], imported: Iterable[ImportedRecord] = ()) -> list[Benchmark]:
     """Benchmarks in order of first appearance, each with its rows in order of first appearance, upper bounds last, imported matrices after them.
 
     An imported matrix stands with every benchmark of its name that was run on all images, or alone.
@@ -196,6 +203,7 @@ def group(records: Iterable[RunRecord], imported: Iterable[ImportedRecord] = ())
             "" if spec.smoke else f"{spec.backbone.image_size}px",
         )
         slug = "-".join(re.sub(r"[^A-Za-z0-9_.]+", "-", part) for part in parts if part)
+        slug = short_name(slug, 150)
         slug += f"-trial-{spec.limit}" if spec.limit else ""
         slug += "-validation" if spec.validation else ""
         slug = slug if slug not in slugs else f"{slug}-{benchmark_id[:6]}"
@@ -242,7 +250,7 @@ def _add_imported(benchmarks: list[Benchmark], imported: Iterable[ImportedRecord
         fitting = [place for place in benchmarks if _belongs(row, name, place)]
         places = [place for place in fitting if place.spec] or fitting
         if not places:
-            places = [Benchmark(name, re.sub(r"[^A-Za-z0-9_.]+", "-", name) + "-imported", "not run here", [], [])]
+            places = [Benchmark(name, short_name(re.sub(r"[^A-Za-z0-9_.]+", "-", name), 150) + "-imported", "not run here", [], [])]
             benchmarks += places
         for place in places:
             place.rows.append(row)

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
+from cl_bench.errors import CannotRead
 from cl_bench.record import RunRecord
 from cl_bench.report.select import Conventions, Row
-from cl_bench.store import UNREADABLE, Store
+from cl_bench.sealed import is_missing
+from cl_bench.store import BROKEN_ARCHIVE, LeftOut, Store
 
 LEVEL = 0.05
 RESAMPLES = 2_000  # for a 95 % interval; as many more as a level is stricter
@@ -107,6 +109,7 @@ class Answers:
 
     def __init__(self, store: Store):
         self._store, self._known, self._truths, self._tasks = store, {}, {}, {}
+        self.left_out: list[LeftOut] = []  # predictions without which intervals are missing
 
     def __call__(self, record: RunRecord) -> Answered | None:
         """None where predictions or true classes are not stored, or are not what the counts say."""
@@ -117,19 +120,37 @@ class Answers:
 
     def _read(self, path: Path, record: RunRecord) -> Answered | None:
         try:
-            with zipfile.ZipFile(path) as arrays:  # what numpy.load reads, without its search for the kind of each file
+            with open(path, "rb") as file, zipfile.ZipFile(file) as arrays:  # what numpy.load reads, without its search for the kind of each file
                 names = [name for name in arrays.namelist() if name.startswith("task_")]
+                if "truth.npy" not in arrays.namelist():
+                    return None
                 answers, truth = _array(arrays, max(names)), self._truth(arrays)
-        except (OSError, *UNREADABLE):
-            return None
+        except OSError as error:
+            return self._without(path, record, error)
+        except BROKEN_ARCHIVE as error:
+            return self._leave_out(LeftOut(path, "damaged", f"{path} is damaged ({type(error).__name__}: {str(error)[:200]})", record.spec))
         if answers.shape != truth.shape or not truth.size or not 0 <= truth.min() <= truth.max() < MOST_CLASSES:
-            return None
+            return self._leave_out(LeftOut(path, "damaged", f"{path} has {answers.shape} answers to {truth.shape} images", record.spec))
         key = (id(truth), record.spec.task_classes)
         if key not in self._tasks:
             self._tasks[key] = tasks_of(truth, record)
         tasks, right = self._tasks[key], answers == truth
         counts = np.bincount(tasks[right & (tasks >= 0)], minlength=len(record.test_sizes))
-        return Answered(right, tasks, truth) if counts.tolist() == list(record.tasks[-1].correct) else None
+        if counts.tolist() != list(record.tasks[-1].correct):
+            return self._leave_out(LeftOut(path, "damaged", f"{path} does not hold the answers that its record counts", record.spec))
+        return Answered(right, tasks, truth)
+
+    def _without(self, path: Path, record: RunRecord, error: OSError) -> None:
+        """Predictions that were never kept lack nowhere; those that cannot be read do."""
+        try:
+            if isinstance(error, FileNotFoundError) and is_missing(path):
+                return None
+            raise CannotRead(path, error)
+        except CannotRead as unread:
+            return self._leave_out(LeftOut(path, "unreadable", str(unread), record.spec))
+
+    def _leave_out(self, found: LeftOut) -> None:
+        self.left_out.append(found)
 
     def _truth(self, arrays: zipfile.ZipFile) -> np.ndarray:
         """The true classes in a file; most runs share them, and the same checksum and size are the same array (the counts are checked with it)."""

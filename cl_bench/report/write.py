@@ -2,19 +2,21 @@
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from cl_bench import imported
-from cl_bench.errors import InputError
+from cl_bench.errors import InputError, RunFailed
 from cl_bench.escape import markdown
-from cl_bench.record import RunRecord
+from cl_bench.record import RunRecord, RunSpec
 from cl_bench.report import build, latex, layout, pictures, published, tables
 from cl_bench.report.found import Found
-from cl_bench.report.select import Conventions, group
+from cl_bench.report.layout import selector
+from cl_bench.report.select import Conventions, group, options_in
 from cl_bench.report.significance import Answers
 from cl_bench.report.table import Table
-from cl_bench.store import Store, write_atomically
+from cl_bench.sealed import is_missing
+from cl_bench.store import LeftOut, Store, write_atomically
 
 
 @dataclass(frozen=True)
@@ -25,16 +27,28 @@ class Report:
     paths: list[Path]
     warnings: list[str]
     tables: list[Table]
+    left_out: list[LeftOut] = field(default_factory=list)  # what numbers lack, or may lack, since it could not be read or believed
 
 
-def of_records(records: Sequence[RunRecord], store: Store, out: Path, conventions: Conventions) -> Report:
-    """Every benchmark's table and figures in a folder of its own, and `report.html`. Raises InputError when nothing can be shown or written."""
-    others, warnings = imported.records(store.root), []
+def of_folder(store: Store, out: Path, conventions: Conventions) -> Report:
+    """`of_records` of all runs in a results folder."""
+    records, left_out = read_records(store)
+    return of_records(records, store, out, conventions, left_out)
+
+
+def of_records(records: Sequence[RunRecord], store: Store, out: Path, conventions: Conventions, left_out: Sequence[LeftOut] = ()) -> Report:
+    """Every benchmark's table and figures in a folder of its own, and `report.html`; runs that are left out stand in the tables without numbers.
+
+    Raises InputError when nothing can be shown or written, CannotRead when nothing could be read.
+    """
+    (others, unusable), warnings = imported.usable(store.root), []
+    left_out = [*left_out, *unusable]
     if conventions.accuracy == "sample":
         warnings = [f"left out: {record.spec.display} was imported without test sizes" for record in others if not record.counted]
         others = [record for record in others if record.counted]
-    benchmarks = group(records, others)
+    benchmarks = group([*records, *standing(left_out)], others)
     if not benchmarks:
+        require_none(left_out)
         raise InputError("there are no runs to report; `cl-bench run` makes some")
     folders = [out / benchmark.slug for benchmark in benchmarks]
     with _writing(out):
@@ -48,7 +62,7 @@ def of_records(records: Sequence[RunRecord], store: Store, out: Path, convention
         warnings += [line for table, folder in zip(made, folders, strict=True) for line in latex.warning(table, f"{folder.name}/table.tex")]
         parts = [(table, _pictures(found)) for table, found in zip(made, files, strict=True)]
         paths.append(_write_page(out, "Results", parts, [], conventions))
-    return Report("\n".join(tables.markdown(table) for table in made), paths, warnings, made)
+    return Report("\n".join(tables.markdown(table) for table in made), paths, warnings, made, left_out)
 
 
 def of_layout(path: Path, store: Store, out: Path, accuracy: str | None, forgetting: str | None) -> Report:
@@ -59,14 +73,18 @@ def of_layout(path: Path, store: Store, out: Path, accuracy: str | None, forgett
     wanted = layout.read(path)
     conventions = Conventions(accuracy or wanted.accuracy, forgetting or wanted.forgetting)
     registry = published.load(Path(wanted.published)) if wanted.published else None
-    records, warnings = read_records(store)
-    benchmarks = group(records, imported.records(store.root))
+    records, left_out = read_records(store)
+    others, unusable = imported.usable(store.root)
+    benchmarks = group([*records, *standing(left_out)], others)
     for row in (row for benchmark in benchmarks for row in benchmark.rows):
         row.shared_options = frozenset()  # a selected row says everything that sets it apart from the preset
-    found = Found(benchmarks, conventions, Answers(store), registry, warnings)
+    found = Found(benchmarks, conventions, Answers(store), registry)
     grids = [found.grid(table) for table in wanted.tables]
     panels = [pictures.panels(figure, found) for figure in wanted.figures]
+    concerned, others = _concerned([*left_out, *unusable], [*wanted.tables, *wanted.figures], grids, panels)
+    found.warnings += [f"not asked for, and left out: {each.reason}" for each in others]
     if wanted.tables and not any(row for grid in grids for line in grid for row in line):
+        require_none(concerned)
         first = f": {found.warnings[0]}" if found.warnings else ""
         listing = f"`cl-bench ls runs --results {shlex.quote(str(store.root))}` lists all"
         raise InputError(f"no run in {store.root} is selected by any table of {path}{first} ({listing})")
@@ -86,20 +104,59 @@ def of_layout(path: Path, store: Store, out: Path, accuracy: str | None, forgett
         write_atomically(out / "report.md", "\n".join([text, *links]).encode())
         write_atomically(out / "report.tex", latex.document(made).encode())
         page = _write_page(out, wanted.title, [(table, []) for table in made], shown, conventions)
-    return Report(text, [*paths, out / "report.md", out / "report.tex", page], found.warnings, made)
+    return Report(text, [*paths, out / "report.md", out / "report.tex", page], found.warnings, made, [*concerned, *found.answers.left_out])
 
 
-def read_records(store: Store) -> tuple[list[RunRecord], list[str]]:
-    """The records of a results folder, and a warning for each that cannot be believed. Raises InputError when there is no such folder."""
-    if not store.root.is_dir():
+def _concerned(left_out: Sequence[LeftOut], parts: Sequence, grids: Sequence, panels: Sequence) -> tuple[list[LeftOut], list[LeftOut]]:
+    """Those that a number of the report may lack, and the others: they stand in one of its rows, or nothing but the method is known of them and
+    one of its rows is of that method."""
+    rows = [row for grid in grids for line in grid for row in line if row]
+    rows += [row for shown in panels for panel in shown for _, row in panel.rows]
+    standing_in = {id(record) for row in rows for record in row.records}
+    wanted = [row for part in parts for row in part.rows]
+    methods = {selector(row.select)[0] for row in wanted if row.select} | {"imported" for row in wanted if row.imported}
+    concerned, others = [], []
+    for found in left_out:
+        name = "imported" if found.folder == "imported" else found.folder.rpartition("-")[0]
+        lacks = id(found) in standing_in or (found.spec is None and found.lacking and name in methods)
+        (concerned if lacks else others).append(found)
+    return concerned, others
+
+
+def standing(left_out: Sequence[LeftOut]) -> list[LeftOut]:
+    """Those that stand in the row of their run."""
+    return [found for found in left_out if found.spec and found.lacking]
+
+
+def require_none(left_out: Sequence[LeftOut]) -> None:
+    """Raises RunFailed where there is nothing to show and something was left out."""
+    if left_out:
+        more = f"; and {len(left_out) - 1} more like this" if len(left_out) > 1 else ""
+        raise RunFailed(f"nothing can be shown: {left_out[0].reason}{more}")
+
+
+def read_records(store: Store) -> tuple[list[RunRecord], list[LeftOut]]:
+    """The records of a results folder, and those that cannot be read or believed. Raises InputError when there is no such folder."""
+    store.require_folder()
+    if is_missing(store.root):
         raise InputError(f"there is no results folder {store.root}; `cl-bench run` makes one, --results names another")
-    records, warnings = [], []
+    records, left_out = [], []
     for found in store.records():
-        if isinstance(found, RunRecord):
-            records.append(found)
+        if found.spec and not _is_named(found.spec):
+            path = store.folder(found.spec) / "record.json"
+            left_out.append(LeftOut(path, "damaged", f"{path}: {found.spec.label[:100]!r} is not a method with options"))
         else:
-            warnings.append(f"left out: {found[1]}")
-    return records, warnings
+            (records if isinstance(found, RunRecord) else left_out).append(found)
+    return records, left_out
+
+
+def _is_named(spec: RunSpec) -> bool:
+    """Whether a run's label is a method with options, which selectors are held against."""
+    try:
+        options_in(spec.label)
+        return True
+    except InputError:
+        return False
 
 
 class _writing:

@@ -1,0 +1,98 @@
+"""Records that contradict themselves are damaged, whatever their digest says, and never stop a report of the others."""
+
+import re
+
+import pytest
+from made import record, results
+
+from cl_bench import cli
+from cl_bench.index import summaries
+from cl_bench.plausible import contradiction
+from cl_bench.record import Certificate
+from cl_bench.store import Store
+
+COUNTS = [[80], [60, 70], [50, 60, 70]]
+WHOLE = record("vpt-seq", COUNTS)
+JOINT = record("vpt-joint", [[90, 90, 93]], joint=True)
+CERTIFICATE = Certificate(images=4, batch=2, changed_in_batches=0, changed_when_shuffled=0, right_alone=3, right_in_batches=3, right_when_shuffled=3)
+
+
+def with_task(number, **changes):
+    tasks = list(WHOLE.tasks)
+    tasks[number - 1] = tasks[number - 1].model_copy(update=changes)
+    return {"tasks": tuple(tasks)}
+
+
+WRONG = {
+    "more right answers than images": (with_task(2, correct=(101, 70)), "after task 2: correct counts 101 of the 100 test images of task 1"),
+    "a negative count": (with_task(3, correct_within_task=(1, -1, 2)), "correct_within_task counts -1 of the 100 test images of task 2"),
+    "a row too long": (with_task(1, correct=(80, 1)), "after task 1: correct has 2 counts, expected 1"),
+    "a row too short": (with_task(3, correct=(80, 1)), "after task 3: correct has 2 counts, expected 3"),
+    "other classes": (with_task(1, classes=(4, 5)), r"classes \[4, 5\] instead of \[0, 1\]"),
+    "seconds that are none": (with_task(1, learn_seconds=float("nan")), "learn_seconds is nan"),
+    "negative seconds": (with_task(1, evaluate_seconds=-1.0), "evaluate_seconds is -1.0"),
+    "endless seconds": (with_task(1, learn_seconds=1e300), "learn_seconds is 1e"),
+    "negative memory": (with_task(1, peak_memory_bytes=-5), "peak_memory_bytes is -5"),
+    "parts of no image": (with_task(1, micro_batch=0), "micro_batch is 0"),
+    "losses of three tasks": (with_task(3, kept_losses=(0.1, 0.2, 0.3)), "3 losses of the first two tasks"),
+    "sizes of other tasks": ({"test_sizes": (100, 100)}, r"test sizes \[100, 100\] of 3 tasks"),
+    "no test images": ({"test_sizes": (100, 0, 100)}, "test sizes"),
+    "done too early": ({"tasks": WHOLE.tasks[:2]}, "2 of 3 tasks learned, status done"),
+    "too many tasks": ({"tasks": (*WHOLE.tasks, WHOLE.tasks[-1])}, "4 of 3 tasks learned"),
+    "no threads": ({"threads": 0}, "0 threads"),
+    "devices in words": ({"environments": ({"devices": "two"},)}, "'two' devices"),
+    "a certificate of more than all": (
+        {"certificate": CERTIFICATE.model_copy(update={"right_alone": 5})},
+        r"a certificate of 4 images with counts \[0, 0, 5, 3, 3\]",
+    ),
+    "classes in two tasks": ({"spec": WHOLE.spec.model_copy(update={"task_classes": ((0, 1), (1, 2), (4, 5))})}, "stand in two tasks"),
+    "a task without classes": ({"spec": WHOLE.spec.model_copy(update={"task_classes": ((0, 1), (), (4, 5))})}, "a task without classes"),
+    "no tasks": ({"spec": WHOLE.spec.model_copy(update={"task_classes": ()})}, "a task without classes"),
+}
+
+
+def test_what_runs_write_contradicts_nothing():
+    assert contradiction(WHOLE) is None and contradiction(JOINT) is None
+    assert contradiction(record("vpt-seq", COUNTS[:1], status="running", losses=[[0.1]])) is None
+    assert contradiction(WHOLE.model_copy(update={"certificate": CERTIFICATE, "environments": ({"devices": 2},)})) is None
+
+
+@pytest.mark.parametrize(("changes", "said"), WRONG.values(), ids=WRONG)
+def test_a_contradiction_is_named_and_the_record_damaged_though_its_digest_is_right(tmp_path, changes, said):
+    store = results(tmp_path, [WHOLE])
+    wrong = WHOLE.model_copy(update=changes)
+    if "spec" not in changes:
+        try:
+            store.save(wrong)
+        except ValueError:  # a digest is made of numbers alone
+            assert "nan" in said
+        else:
+            [found] = store.records()
+            [summary] = summaries(store)
+            assert found.kind == summary.status == "damaged" and "contradicts itself" in found.reason
+    assert re.search(said, contradiction(wrong))
+
+
+def test_one_bad_record_never_stops_a_report_of_the_others(tmp_path, capsys):
+    store = results(tmp_path, [WHOLE, record("vpt-nsp2", COUNTS)])
+    bad = record("vpt-nsp2", [[80], [60, 170], [50, 60, 70]])
+    store.save(bad)
+    for words in (["report", "--out", tmp_path / "out"], ["export", "--out", tmp_path / "runs.csv"]):
+        with pytest.raises(SystemExit) as end:
+            cli.main([*map(str, words), "--results", str(tmp_path)])
+        told = capsys.readouterr()
+        assert end.value.code == 1 and "counts 170 of the 100 test images of task 2" in told.err
+    assert "| vpt-seq | 60.00 |" in (tmp_path / "out" / "toy-3-toy_vit-16px" / "table.md").read_text()
+    assert "VPT-NSP², seed 2024: its record is damaged, not in the table." in (tmp_path / "out" / "toy-3-toy_vit-16px" / "table.md").read_text()
+    with pytest.raises(SystemExit) as end:
+        cli.main(["status", "--results", str(tmp_path)])
+    assert end.value.code in (0, None) and "1 finished, 1 damaged" in capsys.readouterr().out
+
+
+def test_a_record_whose_label_selects_nothing_is_left_out_of_reports_by_name(tmp_path, capsys):
+    results(tmp_path, [WHOLE, record("vpt-nsp2[eta=", COUNTS)])
+    with pytest.raises(SystemExit) as end:
+        cli.main(["report", "--results", str(tmp_path), "--out", str(tmp_path / "out")])
+    told = capsys.readouterr()
+    assert end.value.code == 1 and "'vpt-nsp2[eta=' is not a method with options" in told.err and "| vpt-seq |" in told.out
+    assert len(list(Store(tmp_path).records())) == 2

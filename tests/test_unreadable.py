@@ -1,0 +1,248 @@
+"""A record that cannot be read is neither missing nor damaged: nothing removes, replaces or silently leaves it out, and every command says so."""
+
+import errno
+import io
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import runs
+from made import UNREADABLE, record, results
+from rich.console import Console
+
+from cl_bench import cli, first_task, imported, orchestrator, run_files, runner
+from cl_bench.errors import CannotRead
+from cl_bench.merge import merge
+from cl_bench.plan import make_plan
+from cl_bench.record import digest
+from cl_bench.report.select import Conventions
+from cl_bench.report.versus import versus
+from cl_bench.request import Request
+from cl_bench.sealed import content_of, is_missing
+from cl_bench.states import state_of
+from cl_bench.store import Store
+
+COUNTS = [[80], [60, 70], [50, 60, 70]]
+SEQ, NSP2 = (record(name, COUNTS, dataset="glyphs") for name in ("vpt-seq", "vpt-nsp2"))
+
+
+def command(capsys, *words):
+    with pytest.raises(SystemExit) as end:
+        cli.main([str(word) for word in words])
+    told = capsys.readouterr()
+    assert "Traceback" not in told.out + told.err
+    return end.value.code, told.out, told.err
+
+
+def files(root: Path) -> dict[str, bytes | None]:
+    """Everything in a folder but the index, with its content where it is a file."""
+    paths = [path for path in sorted(root.rglob("*")) if path.name != "index.json" and not path.name.endswith(".lock")]
+    return {str(path.relative_to(root)): path.read_bytes() if path.is_file() else None for path in paths}
+
+
+@pytest.fixture(params=UNREADABLE.values(), ids=UNREADABLE)
+def store(request, tmp_path):
+    """Two finished runs, of which the record of one cannot be read."""
+    made = results(tmp_path / "r", [SEQ, NSP2])
+    request.param(made.folder(NSP2.spec))
+    return made
+
+
+def test_what_is_not_there_is_missing_and_what_may_not_be_looked_at_is_not(tmp_path):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "link").symlink_to("nothing")
+    assert is_missing(tmp_path / "a") and is_missing(tmp_path / "a" / "b" / "c") and not is_missing(tmp_path / "file")
+    assert content_of(tmp_path / "a") is None and content_of(tmp_path / "file") == b""
+    for path in (tmp_path / "file" / "a", tmp_path / "link", tmp_path / "link" / "a" / "b", tmp_path / ("a" * 300)):
+        with pytest.raises(CannotRead, match="it was left as it is"):
+            is_missing(path)
+        with pytest.raises(CannotRead, match="it was left as it is"):
+            content_of(path)
+
+
+def test_it_is_listed_as_unreadable_with_the_reason_and_exit_code_1(store, capsys):
+    for words in (("ls", "runs"), ("status",)):
+        code, out, err = command(capsys, *words, "--results", store.root)
+        assert code == 1 and "2 runs: 1 finished, 1 unreadable" in out and "1 run could not be read" in err
+        [line] = [line for line in out.splitlines() if line.startswith("unreadable")]
+        assert "vpt-nsp2" in line and "cannot read" in line and "damaged" not in out
+    assert not [line for line in (store.root / "index.json").read_text().splitlines() if "unreadable" in line]
+
+
+def test_clean_removes_nothing_of_it(store, capsys):
+    spec, before = NSP2.spec, files(store.root)
+    for words in (["--damaged"], ["--failed"], [spec.run_id()]):
+        code, out, err = command(capsys, "clean", *words, "--yes", "--results", store.root)
+        assert code == 1 and "nothing to remove" in out and "cannot read" in err
+    assert files(store.root) == before
+
+
+def test_run_and_certify_change_nothing_and_say_why(store, capsys):
+    spec, before = NSP2.spec, files(store.root)
+    with pytest.raises(CannotRead):
+        run_files.existing(spec, store, print)
+    with pytest.raises(CannotRead):
+        runner.recertify(spec, store, "cpu", 1, print)
+    code, _, err = command(capsys, "certify", spec.run_id(), "--results", store.root)
+    assert code == 1 and "cannot read" in err
+    [finished, unread] = orchestrator.execute([SEQ.spec, spec], store, orchestrator.Manner("cpu"), Console(quiet=True))
+    assert (finished.state, finished.failure) == ("finished", None)
+    assert (unread.state, unread.record, unread.trained) == ("unreadable", None, False) and "cannot read" in unread.failure
+    assert files(store.root) == before
+
+
+def test_a_report_says_which_run_its_numbers_lack(store, tmp_path, capsys):
+    code, out, err = command(capsys, "report", "--results", store.root, "--out", tmp_path / "out")
+    assert code == 1 and "left out: cannot read" in err and "could not be read or believed, and the numbers above lack it" in err
+    assert "| vpt-seq | 60.00 |" in out
+
+
+def test_a_report_file_that_does_not_ask_for_it_ends_well_and_one_that_does_with_1(store, tmp_path, capsys):
+    for row, expected in (("seq", 0), ("nsp2", 1)):
+        layout = tmp_path / f"{row}.toml"
+        layout.write_text(f'title = "T"\n[[table]]\nname = "t"\ntitle = "t"\ncolumns = ["glyphs/3"]\nrows = ["{row}"]\n')
+        code, _, err = command(capsys, "report", layout, "--results", store.root, "--out", tmp_path / "out")
+        assert (code, "cannot read" in err) == (expected, True), err
+
+
+def test_an_export_has_a_line_without_numbers_for_it(store, tmp_path, capsys):
+    code, _, err = command(capsys, "export", "--results", store.root, "--out", tmp_path / "runs.csv")
+    first, *rest = (tmp_path / "runs.csv").read_text().splitlines()
+    lines = [dict(zip(first.split(","), line.split(","), strict=True)) for line in rest]
+    states = {line["method"]: (line["status"], line["accuracy_task_mean"] != "", line["run_id"]) for line in lines}
+    assert states["vpt-seq"][:2] == ("finished", True)
+    assert states["vpt-nsp2"] == ("unreadable", False, NSP2.spec.run_id())
+    assert code == 1 and "without numbers: cannot read" in err
+    assert command(capsys, "export", "--what", "matrix", "--results", store.root, "--out", tmp_path / "m.csv")[0] == 1
+
+
+def test_a_comparison_that_may_lack_it_exits_with_1(store, tmp_path, capsys):
+    other = results(tmp_path / "other", [SEQ, NSP2])
+    code, out, err = command(capsys, "compare", store.root, other.root)
+    assert code == 1 and "| vpt-seq | glyphs/3 |" in out and "left out: cannot read" in err
+    code, _, err = command(capsys, "compare", "seq", "nsp2", "--results", store.root)
+    assert code == 1 and "nothing can be shown: cannot read" in err
+    results(store.root, [record("vpt-seq", COUNTS, dataset="glyphs", method_version=2)])
+    assert versus("seq@1", "seq@2", store.root, Conventions()).left_out == []
+
+
+def test_merging_neither_takes_it_nor_replaces_it(store, tmp_path, capsys):
+    code, out, err = command(capsys, "merge", tmp_path / "all", store.root)
+    assert code == 1 and "1 runs copied" in out and "left out: cannot read" in err
+    before = files(store.root)
+    whole = results(tmp_path / "whole", [SEQ, NSP2])
+    done = merge(store, [whole], compact=False)
+    assert done.copied == 0 and any("since what the target has of it cannot be read" in line for line in done.lacking)
+    assert files(store.root) == before
+    assert merge(whole, [store], compact=False).lacking == []  # what the target has is finished
+
+
+def test_plan_and_check_name_it_and_exit_with_1(toy_request, whole_run, tmp_path, capsys):
+    spec, _, root = whole_run
+    shutil.copytree(root / "runs", tmp_path / "runs")
+    UNREADABLE["is a folder"](Store(tmp_path).folder(spec))
+    options = [f"--{key.replace('_', '-')}={value}" for key, value in toy_request.items() if key != "set"]
+    options += [f"--set={key}={value}" for key, value in {**toy_request["set"], "precision": "fp32"}.items()]
+    for name in ("plan", "check", "status"):
+        code, out, err = command(capsys, name, "--methods", "nsp2", *options, "--results", tmp_path, "--device", "cpu")
+        assert code == 1 and "unreadable" in out and "cannot read" in out + err and "could not be read" in err
+    before = files(tmp_path)
+    shutil.copytree(tmp_path, tmp_path / "here")
+    runs.execute(make_plan(Request(**{**toy_request, "methods": "seq"})).specs[0], tmp_path)
+    code, out, err = command(capsys, "run", "--methods", "seq,nsp2", *options, "--results", tmp_path, "--out", tmp_path / "o", "--device", "cpu")
+    assert code == 1 and "1 of 2 runs could not be read and were not started" in err and "| VPT-Seq |" in out
+    assert "VPT-NSP², seed 2024: its record could not be read, not in the table" in out
+    assert {name: content for name, content in files(tmp_path).items() if name in before} == before
+
+
+@pytest.mark.parametrize("name", ["checkpoint-002.safetensors", "predictions.npz"])
+def test_an_unfinished_run_whose_files_cannot_be_read_is_left_as_it_is(whole_run, tmp_path, name):
+    spec = whole_run[0]
+    runs.run_until(spec, tmp_path, 2)
+    path = Store(tmp_path).folder(spec) / name
+    path.rename(path.with_suffix(".moved"))
+    path.mkdir()
+    before = files(tmp_path)
+    with pytest.raises(CannotRead, match=name):
+        runs.execute(spec, tmp_path)
+    assert files(tmp_path) == before
+    path.rmdir()
+    path.with_suffix(".moved").rename(path)
+    assert runs.execute(spec, tmp_path).outcome() == whole_run[1].outcome()
+
+
+def test_a_read_error_while_a_run_learns_replaces_no_record(whole_run, tmp_path, monkeypatch):
+    """The disk gives no answer any more when the failure is to be noted in the record."""
+    spec, read = whole_run[0], Path.read_bytes
+
+    def broken(path):
+        if path.name == "record.json":
+            raise OSError(errno.EIO, "Input/output error")
+        return read(path)
+
+    def progress(now):
+        if now.task == 2:
+            monkeypatch.setattr(Path, "read_bytes", broken)
+            raise ArithmeticError("a singular matrix")
+
+    with pytest.raises(Exception, match="a singular matrix; and cannot read .*Input/output error"):
+        runs.execute(spec, tmp_path, progress=progress)
+    monkeypatch.undo()
+    assert len(Store(tmp_path).load(spec).tasks) == 2
+
+
+def test_a_record_of_a_newer_version_is_not_taken_for_damaged(tmp_path):
+    found = SEQ
+    store = results(tmp_path, [found])
+    path = store.folder(found.spec) / "record.json"
+    values = json.loads(path.read_text())["record"] | {"energy_joules": 3.5}
+    path.write_text(json.dumps({"digest": digest(values), "run_id": found.spec.run_id(), "record": values}))
+    state = state_of(store, found.spec)
+    assert state.name == "unreadable" and "written by another version" in state.reason and "energy_joules" in state.reason
+    path.write_text(path.read_text().replace("3.5", "4.5"))
+    assert state_of(store, found.spec).name == "damaged"
+
+
+def test_predictions_that_cannot_be_read_are_named_where_an_interval_lacks_them(tmp_path, capsys):
+    from test_exchange import folder
+
+    folder(tmp_path, "a", [80])
+    b = folder(tmp_path, "b", [70])
+    path = next((b.root / "runs").glob("*/predictions.npz"))
+    path.unlink()
+    assert command(capsys, "compare", tmp_path / "a", tmp_path / "b")[0] == 0  # none were kept
+    path.mkdir()
+    code, _, err = command(capsys, "compare", tmp_path / "a", tmp_path / "b")
+    assert code == 1 and "predictions.npz" in err and "cannot read" in err
+    path.rmdir()
+    path.write_bytes(b"PK")
+    code, _, err = command(capsys, "compare", tmp_path / "a", tmp_path / "b")
+    assert code == 1 and "predictions.npz is damaged" in err
+
+
+def test_an_imported_matrix_that_cannot_be_read_or_used_is_left_out_by_name(tmp_path, capsys):
+    results(tmp_path, [SEQ])
+    (tmp_path / "imported" / "a.json").mkdir(parents=True)
+    (tmp_path / "imported" / "b.json").write_text("{}")
+    code, out, err = command(capsys, "report", "--results", tmp_path, "--out", tmp_path / "out")
+    assert code == 1 and "cannot read" in err and "b.json is not an imported matrix" in err and "| vpt-seq | 60.00 |" in out
+    with pytest.raises(CannotRead):
+        imported.records(tmp_path)
+
+
+def test_a_stored_first_task_that_cannot_be_read_is_not_replaced(toy_request, tmp_path):
+    runs.execute(runs.spec_of(toy_request), tmp_path, share_first_task=True)
+    [facts] = (tmp_path / "first-tasks").glob(f"*/{first_task.FACTS}")
+    facts.rename(facts.with_suffix(".moved"))
+    facts.mkdir()
+    before = files(tmp_path / "first-tasks")
+    with pytest.raises(CannotRead, match=first_task.FACTS):
+        runs.execute(runs.spec_of(toy_request, "seq"), tmp_path, share_first_task=True)
+    assert files(tmp_path / "first-tasks") == before
+    assert state_of(Store(tmp_path), runs.spec_of(toy_request, "seq")).name == "stopped"
+
+
+def test_clean_asks_nothing_where_all_it_found_is_unreadable(store, capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    assert command(capsys, "clean", "--damaged", "--results", store.root)[0] == 1
