@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from cl_bench.bars import bar
 from cl_bench.errors import InputError
@@ -59,8 +59,9 @@ def readable(path: Path) -> Iterator[None]:
     except InputError:
         raise
     except Exception as error:  # Pillow's readers raise what they like
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise InputError(f"cannot read image {path}: {reason}; repair or remove it") from error
+        unknown = isinstance(error, UnidentifiedImageError)
+        reason = "Pillow knows no such format" if unknown else " ".join(str(error).split()) or type(error).__name__
+        raise InputError(f"cannot read image {path}: {reason}; repair, convert or remove it") from error
 
 
 @contextmanager
@@ -156,8 +157,9 @@ def _shallow(path: Path, image: Image.Image, bits: int) -> Image.Image:
 
 
 def _require_full_range(path: Path, image: Image.Image) -> None:
-    brightest = max(high for _, high in image.getextrema()[:3])
-    if brightest < 64:
+    highest = [high for _, high in image.getextrema()]
+    ink_alone = image.mode == "RGBA" and not any(highest[:3]) and highest[3] >= 64  # its shape is in the alpha channel
+    if max(highest[:3]) < 64 and not ink_alone:
         raise InputError(f"{path} has 16-bit colors that use 14 bits or fewer, of which Pillow keeps the upper 8; save it with 8 bits a color")
 
 

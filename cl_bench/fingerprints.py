@@ -60,7 +60,8 @@ class Fingerprints:
     def _read(self, path: str) -> list:
         stamp, now = _stamp(self._base / path), time.time_ns()
         digest = hashlib.new(self._algorithm, _content(self._base / path), usedforsecurity=False).hexdigest()
-        return [*(stamp if now - max(stamp[1:3]) > YOUNG_NS else [None]), digest]
+        young = now - stamp[2] < YOUNG_NS or 0 <= now - stamp[1] < YOUNG_NS
+        return [*([None] if young else stamp), digest]
 
     def _known(self) -> dict[str, list]:
         try:

@@ -9,8 +9,11 @@ from pathlib import Path
 from PIL import Image
 
 from cl_bench.errors import InputError
+from cl_bench.user_text import composed, printable
 
 NAMED = 3  # of the entries that are not used, the first ones are named
+# of images that Pillow does not read, which are errors to be mended, not files to be skipped
+OTHER_SUFFIXES = {".heic", ".heif", ".jxl", ".svg", ".exr", ".hdr", ".dcm", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".rw2", ".raf"}
 NO_IMAGES = ("BUFR", "GRIB", "HDF5", "MPEG", "WMF")  # formats that Pillow recognizes and cannot decode
 NESTED = "in a folder below its class"  # images that only `nested` uses
 
@@ -85,7 +88,7 @@ def _class_name(folder: Path, side: Side) -> str:
     """The class that a folder stands for: its name, with accents composed."""
     if printable(folder.name) != folder.name:
         raise InputError(f"the name of the class folder {printable(folder)} is no text in UTF-8; rename it")
-    name = unicodedata.normalize("NFC", folder.name)
+    name = composed(folder.name)
     if name in side.files:
         raise InputError(f"{side.root} has two folders called {name!r}, whose accents are composed in one and not in the other; rename or join them")
     return name
@@ -118,9 +121,9 @@ def _images(folder: Path, nested: bool, side: Side, above: tuple[Path, ...]) -> 
 
 @cache
 def _suffixes() -> frozenset[str]:
-    """Of the image formats that Pillow reads."""
+    """Of image formats."""
     known = Image.registered_extensions()
-    return frozenset(suffix for suffix, kind in known.items() if kind in Image.OPEN and kind not in NO_IMAGES)
+    return frozenset(suffix for suffix, kind in known.items() if kind in Image.OPEN and kind not in NO_IMAGES) | OTHER_SUFFIXES
 
 
 def _is_image(path: Path) -> bool:
@@ -134,11 +137,6 @@ def _is_image(path: Path) -> bool:
         raise
     except Exception:  # Pillow's readers raise what they like: this is no image to any of them
         return False
-
-
-def printable(path: Path | str) -> str:
-    """A name with whatever is no text in it escaped."""
-    return str(path).encode("utf-8", "backslashreplace").decode()
 
 
 def pairing(sides: dict[str, Side]) -> None:

@@ -22,7 +22,7 @@ from cl_bench.decode import as_published, in_threads, size, stream_npy
 from cl_bench.errors import InputError
 from cl_bench.fingerprints import Fingerprints
 from cl_bench.preprocess import central, evaluation_size
-from cl_bench.source import ImageSet, Ragged, Source, cached_files, data_folder
+from cl_bench.source import ImageSet, Ragged, Source, cached_files, data_folder, named_path
 from cl_bench.store import write_atomically
 
 SHORT_SIDE = 256  # pixels, of stored training images
@@ -53,7 +53,7 @@ class ListedImages(Source):
     ARCHIVES: ClassVar[tuple[Archive, ...]]
 
     def __init__(self, argument: str | None = None):
-        root = data_folder(self.name) if argument is None else Path(argument).expanduser().resolve()
+        root = data_folder(self.name) if argument is None else named_path(argument)
         self.argument = None if argument is None else str(root)
         again = f"run `cl-bench prepare {self.name}{'' if argument is None else f' --root {root}'}`"
         lists = {side: _list_path(self.name, published) for side, published in self.LISTS.items()}

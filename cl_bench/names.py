@@ -1,13 +1,13 @@
 """What classes are called in the sentences that a text tower reads: names from a file, and how the sentences come out."""
 
 import re
-import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 
 from cl_bench.config import unknown
 from cl_bench.errors import InputError
 from cl_bench.source import Source
+from cl_bench.user_text import composed, read
 
 SHOWN = 3  # classes whose sentences are shown
 CODE = re.compile(r"n\d{8}|\d+([ ._-].*)?|[A-Za-z]?\d+")  # such as n01440764, 001.Black_footed_Albatross, c12: no words for a class
@@ -15,13 +15,8 @@ CODE = re.compile(r"n\d{8}|\d+([ ._-].*)?|[A-Za-z]?\d+")  # such as n01440764, 0
 
 def read_names(path: Path, classes: Sequence[str]) -> list[str]:
     """The name of every class from a file of lines "CLASS NAME". Raises InputError with the line that cannot be used."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not a text file in UTF-8"
-        raise InputError(f"cannot read the names in {path}: {reason}; expected a line a class: its folder, then its name") from error
     names = {}
-    for number, line in enumerate(unicodedata.normalize("NFC", text).splitlines(), 1):
+    for number, line in enumerate(composed(read(path, "the names in ")).splitlines(), 1):
         if not line.strip():
             continue
         named = max((c for c in classes if line.startswith(c) and line[len(c) :][:1].isspace()), key=len, default=None)

@@ -52,11 +52,11 @@ def _from_file(path: Path, class_names: Sequence[str]) -> list[int]:
         lines = [line.strip() for line in user_text.read(path).splitlines() if line.strip()]
     except InputError as error:
         raise InputError(f"--order: {error}; expected a seed, nsp2:SEED, natural, or a file with one class a line") from error
-    numbers = {name: c for c, name in enumerate(class_names)}
+    numbers = {user_text.composed(name): c for c, name in enumerate(class_names)}
     order = []
     for number, line in enumerate(lines, 1):
         position = whole_number(line)
-        c = numbers.get(line, position if position is not None and position < len(class_names) else None)
+        c = numbers.get(user_text.composed(line), position if position is not None and position < len(class_names) else None)
         if c is None or c in order:
             problem = "is not a class" if c is None else "stands twice"
             raise InputError(

@@ -18,6 +18,7 @@ import platformdirs
 
 from cl_bench.config import Transform, canonical_json
 from cl_bench.errors import InputError
+from cl_bench.user_text import short
 
 if TYPE_CHECKING:
     from cl_bench.resident import Frames, OnDevice
@@ -135,6 +136,17 @@ class Source(ABC):
     def manifest_digest(self) -> str:
         """sha256 of the canonical JSON of the manifest."""
         return hashlib.sha256(canonical_json(self.manifest()).encode()).hexdigest()
+
+
+def named_path(text: str) -> Path:
+    """The path that a data set's argument names, absolute. Raises InputError."""
+    try:
+        path = Path(text).expanduser().resolve()
+        path.exists()
+        return path
+    except (OSError, ValueError, RuntimeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise InputError(f"{short(text)} is no path that can be used: {reason}") from error
 
 
 def data_folder(name: str) -> Path:

@@ -1,5 +1,6 @@
 """Text files that users write, and their text in messages."""
 
+import unicodedata
 from pathlib import Path
 
 from cl_bench.errors import InputError
@@ -25,3 +26,13 @@ def read(path: Path, what: str = "") -> str:
 def short(text: str) -> str:
     """A text in quotes, its middle left out where it is long."""
     return repr(text if len(text) <= 80 else f"{text[:40]}...{text[-20:]}")
+
+
+def composed(text: str) -> str:
+    """A text with accents as one character with their letters: texts equal on screen are mostly equal so."""
+    return unicodedata.normalize("NFC", text)
+
+
+def printable(text: Path | str) -> str:
+    """A name with whatever is no text in it escaped."""
+    return str(text).encode("utf-8", "backslashreplace").decode()

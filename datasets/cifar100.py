@@ -14,7 +14,7 @@ import numpy as np
 
 from cl_bench.errors import InputError
 from cl_bench.fingerprints import Fingerprints
-from cl_bench.source import ImageSet, Source, cached_arrays, data_folder
+from cl_bench.source import ImageSet, Source, cached_arrays, data_folder, named_path
 
 SUMMARY = "CIFAR-100, the authors' archive; `cl-bench prepare cifar100` first"
 URL = "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz"
@@ -81,7 +81,7 @@ class CIFAR100(Source):
     TRANSFORM = {"augment": "autoaugment-cifar10"}
 
     def __init__(self, argument: str | None = None):
-        self._root = data_folder(self.name) if argument is None else Path(argument).expanduser().resolve()
+        self._root = data_folder(self.name) if argument is None else named_path(argument)
         self.argument = None if argument is None else str(self._root)
         self.class_names = list(_read(self._root, "meta")["fine_label_names"])
         self._require_authors(verify=False)

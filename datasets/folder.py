@@ -6,6 +6,7 @@ once, as `cl_bench.decode.as_seen` says, and kept in the user's cache folder und
 """
 
 import hashlib
+import os
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +20,7 @@ from cl_bench.errors import InputError
 from cl_bench.fingerprints import Fingerprints
 from cl_bench.folders import pairing, scan
 from cl_bench.names import read_names
-from cl_bench.source import ImageSet, Source, cached_files
+from cl_bench.source import ImageSet, Source, cached_files, named_path
 
 SUMMARY = "your own images: folder:PATH with train/<class>/* and test/<class>/*; also folder:PATH?nested&names=FILE"
 COMMON_SIZE = 256  # pixels; images of differing sizes are brought to this
@@ -44,7 +45,7 @@ class Folder(Source):
             raise InputError(f"{self._root}: found {len(self.class_names)} class under train/, expected at least 2")
         names = options.get("names")
         if names:
-            options["names"] = str(Path(names).expanduser().resolve())
+            options["names"] = str(named_path(names))
         self._text_names = read_names(Path(options["names"]), self.class_names) if names else None
         self.argument = str(self._root) + ("?" if options else "") + "&".join(f"{key}={value}" if value else key for key, value in options.items())
         self._files = {side: self._listed(side) for side in SIDES}
@@ -133,7 +134,7 @@ class Folder(Source):
 
 def _parsed(argument: str) -> tuple[Path, dict[str, str]]:
     """ "PATH?nested&names=FILE" -> the path and its options. A question mark in the name of a folder that exists is one."""
-    path, _, text = argument.rpartition("?") if "?" in argument and not Path(argument).expanduser().is_dir() else (argument, "", "")
+    path, _, text = argument.rpartition("?") if "?" in argument and not os.path.isdir(os.path.expanduser(argument)) else (argument, "", "")
     options = {}
     for part in filter(None, text.split("&")):
         key, equals, value = part.partition("=")
@@ -146,7 +147,7 @@ def _parsed(argument: str) -> tuple[Path, dict[str, str]]:
                 else f"folder:{argument}: write {key} without a value"
             )
         options[key] = value
-    return Path(path).expanduser().resolve(), options
+    return named_path(path), options
 
 
 def _noted(decoded: Iterable[tuple[np.ndarray, int]], digest, features: list[int]) -> Iterator[np.ndarray]:

@@ -86,7 +86,7 @@ def color_png(values: np.ndarray) -> bytes:
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
-    header = struct.pack(">IIBBBBB", values.shape[1], values.shape[0], 16, 2, 0, 0, 0)
+    header = struct.pack(">IIBBBBB", values.shape[1], values.shape[0], 16, {3: 2, 4: 6}[values.shape[2]], 0, 0, 0)
     lines = b"".join(b"\0" + line.astype(">u2").tobytes() for line in values)
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(lines)) + chunk(b"IEND", b"")
 
@@ -95,6 +95,11 @@ def test_16_bit_colors_keep_their_upper_8_and_are_refused_where_those_say_nothin
     assert at(seen(tmp_path / "a", color_png(square((51200, 25600, 0), 0, np.uint16))), CENTER) == [200, 100, 0]
     with pytest.raises(InputError, match="000.png has 16-bit colors that use 14 bits or fewer"):
         seen(tmp_path / "b", color_png(square((4000, 2000, 0), 0, np.uint16)))
+
+
+def test_black_ink_whose_shape_is_in_16_bits_of_alpha_is_seen_over_white(tmp_path):
+    pixels = seen(tmp_path, color_png(square((0, 0, 0, 65535), 0, np.uint16)))
+    assert at(pixels, CENTER) == [0] * 3 and at(pixels, CORNER) == [255] * 3
 
 
 @pytest.mark.parametrize("ink", [0, 100])
@@ -204,6 +209,7 @@ def bitmap(width: int, height: int) -> bytes:
     return b"BM" + struct.pack("<IHHI", 58, 0, 0, 54) + struct.pack("<IiiHHIIiiII", 40, width, height, 1, 24, 0, 0, 0, 0, 0, 0) + bytes(4)
 
 
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("size", [(15_000, 15_000), (2_000_000_000, 2_000_000_000), (0, 5), (1, -(2**31))])
 def test_an_absurd_size_in_a_header_is_one_line_that_names_the_file(tmp_path, size):
     with pytest.raises(InputError, match="000.bmp") as error:
@@ -220,6 +226,7 @@ def test_changed_conventions_make_another_manifest(tmp_path, monkeypatch):
     assert folder(tmp_path).manifest_digest() != before
 
 
+@pytest.mark.filterwarnings("ignore")
 def test_mangled_images_of_every_format_are_one_line_or_decoded(tmp_path):
     rng = np.random.default_rng(0)
     picture = Image.fromarray(toys.images(1, 2, 0, SIDE).images[0])

@@ -88,6 +88,21 @@ def test_an_image_is_known_by_its_content_where_its_name_says_nothing(root):
     assert "12 images of 2 classes used; nothing skipped" in said(root)
 
 
+@pytest.mark.parametrize("suffix", [".heic", ".svg", ".NEF"])
+def test_an_image_that_pillow_cannot_read_is_an_error_and_is_not_skipped(root, suffix):
+    (root / "train" / "class_0" / f"photo{suffix}").write_bytes(b"an image of another kind")
+    with pytest.raises(InputError, match=f"cannot read image .*photo{suffix}: Pillow knows no such format; repair, convert or remove it"):
+        folder(root).manifest()
+
+
+@pytest.mark.parametrize("path", ["x" * 5000, "~nobody_of_this_name/x", "a\0b", "x" * 5000 + "?nested", "?nested", "?names=" + "y" * 5000])
+def test_a_path_that_cannot_be_one_is_one_line(path):
+    for name in ("folder", "cifar100", "imagenet-r"):
+        with pytest.raises(InputError) as error:
+            registry.source_class(name)(path)
+        assert "\n" not in str(error.value) and len(str(error.value)) < 500
+
+
 def test_images_in_folders_of_a_class_are_used_when_asked_for_and_refused_otherwise(root):
     place = root / "train" / "class_0" / "more" / "yet"
     place.mkdir(parents=True)

@@ -1,5 +1,7 @@
 """Class orders and their cut into tasks."""
 
+import unicodedata
+
 import pytest
 
 from cl_bench.errors import InputError
@@ -34,6 +36,8 @@ def test_a_file_names_or_numbers_every_class_once(tmp_path):
     kind, seed, order = resolve(str(file), 2024, NAMES)
     assert kind.startswith("file:") and seed is None and order == [3, 0, 1, 2]
     assert resolve(str(file), 1, NAMES) == (kind, seed, order)
+    file.write_text(unicodedata.normalize("NFD", "ant\ncafé\n"), encoding="utf-8")
+    assert resolve(str(file), 1, [unicodedata.normalize("NFC", "café"), "ant"])[2] == [1, 0]
 
 
 @pytest.mark.parametrize(
