@@ -158,3 +158,11 @@ def test_a_drawing_process_that_was_ended_from_outside_is_said_and_another_draws
     with pytest.raises(RunFailed, match="ended early"):
         drawing.result(begun)
     assert drawing.result(drawing.submit()) == []
+
+
+def test_characters_that_the_font_lacks_are_named_in_one_line_and_a_name_with_a_low_line_stays_in_the_legend(tmp_path, capsys, recwarn):
+    named = panel([record("vpt-seq", SEQ, display="_base"), record("vpt-nsp2", BETTER, display="中文 $x$\x1b")])
+    drawn = figures.accuracy([named], Conventions())
+    assert [label.strip() for label in drawn.figure.axes[0].get_legend_handles_labels()[1]] == ["_base", r"中文 \$x\$\x1b"]
+    assert len(draw.files("accuracy", "eta", [named], Conventions(), tmp_path / "a")) == 3
+    assert capsys.readouterr().err == "warning: a: the font of figures lacks 中 (U+4E2D), 文 (U+6587); give other titles\n" and not recwarn

@@ -3,7 +3,10 @@
 import csv
 import functools
 import io
-from collections.abc import Sequence
+import re
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import matplotlib
@@ -11,6 +14,7 @@ from fontTools import subset
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_pdf import FigureCanvasPdf
 
+from cl_bench import output
 from cl_bench.escape import csv_field
 from cl_bench.report import charts, figures
 from cl_bench.report.figures import Drawn
@@ -32,9 +36,26 @@ KINDS = {
 def files(kind: str, option: str, panels: Sequence[Panel], conventions: Conventions, stem: Path) -> list[Path]:
     """The files of a figure; none where no run has what it shows. `option` is the one along the axis of a trade-off."""
     draw = functools.partial(charts.tradeoff, option=option) if kind == "tradeoff" else KINDS[kind]
-    with matplotlib.rc_context(figures.STYLE):
+    with matplotlib.rc_context(figures.STYLE), _naming_missing_glyphs(stem.name):
         drawn = draw(panels, conventions)
         return [] if drawn is None else _save(drawn, stem)
+
+
+@contextmanager
+def _naming_missing_glyphs(name: str) -> Iterator[None]:
+    """One line on standard error for the characters that no font has, which stand as boxes in the figure; matplotlib has several for each."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield
+    glyphs = {}
+    for warning in caught:
+        if found := re.match(r"Glyph (\d+) ", str(warning.message)):
+            glyphs[chr(int(found[1]))] = None
+        else:
+            warnings.showwarning(warning.message, warning.category, warning.filename, warning.lineno)
+    if glyphs:
+        told = ", ".join(f"{character} (U+{ord(character):04X})" for character in glyphs)
+        output.say(f"warning: {name}: the font of figures lacks {told}; give other titles", err=True)
 
 
 def _save(drawn: Drawn, stem: Path) -> list[Path]:
