@@ -18,6 +18,7 @@ from cl_bench.resident import resident
 from cl_bench.run_files import Say
 from cl_bench.source import ImageSet, Source
 from cl_bench.stream import EVALUATION_BATCH, Sides, Stream, StreamInfo, held_out, limited
+from cl_bench.weights import file_digest
 
 
 def open_source(spec: RunSpec) -> Source:
@@ -81,7 +82,13 @@ def build_method(spec: RunSpec, source: Source, device: torch.device, num_tasks:
         raise InputError(f"{spec.method} is now version {kind.version}, the run was planned for version {spec.method_version}; plan it again")
     backbone = backbones.load(spec.backbone)
     if backbone.weights_sha256 != spec.weights_sha256:
-        raise InputError(f"the weights of {spec.backbone.name!r} have changed since this run was planned; plan it again with `cl-bench run`")
+        by_file = spec.backbone.weights and file_digest(spec.backbone.weights) == spec.weights_sha256
+        changed = (
+            "were named by their file when this run was planned, and now are by their tensors"
+            if by_file
+            else "have changed since this run was planned"
+        )
+        raise InputError(f"the weights of {spec.backbone.name!r} {changed}; plan it again with `cl-bench run`")
     info = StreamInfo(spec.init_seed, num_tasks, source.TEMPLATES, tuple(len(classes) for classes in spec.task_classes))
     return kind(kind.Config.model_validate(spec.options), backbone.to(device), info)
 

@@ -6,7 +6,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import StringConstraints
+from pydantic import StringConstraints, ValidationError, model_validator
 
 from cl_bench import matrix_file, registry
 from cl_bench.config import Strict, build_config, canonical_json, whole_number
@@ -59,6 +59,14 @@ class ImportedRecord(Strict):
     counted: bool
     status: str = "done"
     certificate: None = None
+
+    @model_validator(mode="after")
+    def _counts_fit(self) -> "ImportedRecord":
+        """Whatever the file says, there are no more right answers than images, and one line after each task."""
+        accuracy_matrix(self.correct, self.test_sizes)
+        if not len(self.correct) == len(self.test_sizes) == len(self.correct[-1]):
+            raise ValueError(f"{len(self.correct)} lines of accuracies and {len(self.test_sizes)} test sizes")
+        return self
 
     @property
     def tasks(self) -> tuple:
@@ -190,8 +198,7 @@ def _read(path: Path) -> ImportedRecord:
     if data is None:
         raise CannotRead(path, "it is gone")
     try:
-        found = ImportedRecord.model_validate_json(data)
-        accuracy_matrix(found.correct, found.test_sizes)
-        return found
+        return ImportedRecord.model_validate_json(data)
     except ValueError as error:
-        raise InputError(f"{path} is not an imported matrix ({str(error).splitlines()[0]}); import it again or remove it") from error
+        reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error).splitlines()[0]
+        raise InputError(f"{path} is not an imported matrix ({reason}); import it again or remove it") from error

@@ -98,3 +98,9 @@ def digest(state: Mapping[str, Tensor]) -> str:
     for name, value in sorted(state.items()):
         found.update(name.encode() + value.detach().cpu().contiguous().numpy().tobytes())
     return RECORDED.get(found.hexdigest(), found.hexdigest())
+
+
+def file_digest(path: str) -> str:
+    """sha256 of the file, by which older records name weights."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -227,6 +227,27 @@ def test_wrong_names_in_an_import_are_refused(tmp_path, capsys):
         imported.records(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"correct": [[101], [60, 70], [50, 60, 70]]}, "101 right answers out of 100 test images of task 1"),
+        ({"correct": [[80], [60], [50, 60, 70]]}, "row 2 of the accuracy matrix has 1 entries, expected 2"),
+        ({"correct": [[80], [60, 70]]}, "2 lines of accuracies and 3 test sizes"),
+        ({"correct": []}, "the accuracy matrix is empty"),
+        ({"test_sizes": [100, 0, 100]}, "every task needs at least one test image"),
+    ],
+)
+def test_an_imported_matrix_that_contradicts_itself_is_named_with_what_is_wrong(tmp_path, change, said):
+    (tmp_path / "m.csv").write_text(MATRIX)
+    path = imported.save(read_matrix(tmp_path / "m.csv", spec(), (100, 100, 100), percent=True), tmp_path)
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(InputError, match=f"{path.name} is not an imported matrix .*{said}"):
+        imported.records(tmp_path)
+    path.write_bytes(b"\xff")
+    with pytest.raises(InputError, match="is not an imported matrix"):
+        imported.records(tmp_path)
+
+
 # --- compare
 
 

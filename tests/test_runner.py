@@ -1,11 +1,13 @@
 """Records: what they say, resume after a kill at any moment, locks, identity."""
 
+import hashlib
 import itertools
 import random
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -133,6 +135,8 @@ def test_images_or_weights_changed_after_planning_are_refused(toy_request, tmp_p
         execute(spec.model_copy(update={"manifest_digest": "0" * 64}), tmp_path)
     with pytest.raises(InputError, match="weights of 'test_vit' have changed"):
         execute(spec.model_copy(update={"weights_sha256": "0" * 64}), tmp_path)
+    with pytest.raises(InputError, match="weights of 'test_vit' were named by their file when this run was planned"):
+        execute(spec.model_copy(update={"weights_sha256": hashlib.sha256(Path(spec.backbone.weights).read_bytes()).hexdigest()}), tmp_path)
     with pytest.raises(InputError, match="planned for core version 99"):
         execute(spec.model_copy(update={"core_version": 99}), tmp_path)
     with pytest.raises(InputError, match="planned for version 99"):
