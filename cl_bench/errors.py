@@ -36,6 +36,7 @@ class CannotRead(RunFailed):
 
     def __init__(self, path: object, reason: OSError | str):
         self.path, self.reason = path, reason if isinstance(reason, str) else reason.strerror or str(reason)
+        self.errno = None if isinstance(reason, str) else reason.errno
         super().__init__(f"cannot read {path}: {self.reason}; it was left as it is")
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from cl_bench import imported, locks
 from cl_bench.errors import Busy, CannotRead, InputError
 from cl_bench.record import RunRecord
-from cl_bench.sealed import DamagedRecord, content_of
+from cl_bench.sealed import DamagedRecord, content_of, is_missing
 from cl_bench.store import BROKEN_ARCHIVE, LeftOut, Store, write_atomically
 
 FILES = ("spec.json", "predictions.npz", "log.txt", "checkpoint-*.safetensors")  # of a run, copied before the record that vouches for them
@@ -35,7 +35,8 @@ def merge(target: Store, sources: list[Store], compact: bool) -> Merged:
     here, left_here = _runs(target)
     best, left_out, done = {}, [], Merged()
     for store in sources:
-        if not store.root.is_dir():
+        store.require_folder()
+        if is_missing(store.root):
             raise InputError(f"there is no results folder {store.root}")
         runs, left = _runs(store)
         left_out += left

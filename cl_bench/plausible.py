@@ -13,6 +13,8 @@ def contradiction(record: RunRecord) -> str | None:
         return f"test sizes {list(sizes)} of {spec.num_tasks} tasks"
     if learned > spec.num_learned or (record.status == "done" and learned < spec.num_learned):
         return f"{learned} of {spec.num_learned} tasks learned, status {record.status}"
+    if record.duplicates is not None and not 0 <= record.duplicates <= sum(sizes):
+        return f"{record.duplicates} duplicates among {sum(sizes)} test images"
     if record.threads < 1:
         return f"{record.threads} threads"
     for number, task in enumerate(record.tasks, 1):

@@ -44,6 +44,8 @@ def carry_out(spec: RunSpec, store: Store, place: Place, options: Sequence[str],
         log.touch()
         start = log.stat().st_size
         waiting = starter.start(place.threads, more)
+    except PermissionError as error:  # this run's folder alone: the results folder can be written
+        return Ended(FAILED, [f"cannot write {error.filename or folder}: {error.strerror}; the folder of this run belongs to someone else"], log)
     except OSError as error:
         raise InputError(f"cannot start: {error}") from error
     if place.cores is not None and hasattr(os, "sched_setaffinity"):

@@ -1,5 +1,6 @@
 """The folder that keeps specifications and records of runs."""
 
+import errno
 import json
 import os
 import threading
@@ -102,10 +103,15 @@ class Store:
             ) from error
 
     def require_folder(self) -> None:
-        """Raises InputError where the results folder is something else, CannotRead where it cannot be looked into."""
+        """Raises InputError where the results folder is or can be none, CannotRead where it cannot be looked into."""
         for folder in (self.root, self.root / "runs"):
-            if not is_missing(folder) and not folder.is_dir():
-                raise InputError(f"{folder} is not a folder; a results folder holds runs, choose one with --results")
+            try:
+                if not is_missing(folder) and not os.path.isdir(folder):
+                    raise InputError(f"{folder} is not a folder; a results folder holds runs, choose one with --results")
+            except CannotRead as error:
+                if error.errno not in (errno.ENAMETOOLONG, errno.ENOTDIR):
+                    raise
+                raise InputError(f"{str(folder)[:100]} cannot be a results folder: {error.reason}; choose one with --results") from error
 
     def folder(self, spec: RunSpec) -> Path:
         """The run's own folder (it may not exist yet)."""

@@ -105,6 +105,31 @@ def test_certify_makes_it_anew_and_names_runs_by_id_or_folder(base, tmp_path, ca
         assert store.load(spec).certificate == record.certificate
 
 
+def test_certify_moves_nothing_and_names_what_is_damaged_file_by_file(base, tmp_path, capsys):
+    spec = spec_of(base, "l2p")
+    record, store = execute(spec, tmp_path), Store(tmp_path)
+    folder = store.folder(spec)
+    predictions, checkpoint = folder / "predictions.npz", next(folder.glob("checkpoint-*"))
+    for damaged, code in (([predictions], 0), ([predictions, checkpoint], 1), ([checkpoint], 1)):
+        whole = {path: path.read_bytes() for path in (predictions, checkpoint)}
+        for path in damaged:
+            path.write_bytes(whole[path][:-9])
+        names = sorted(path.name for path in (tmp_path / "runs").rglob("*"))
+        with pytest.raises(SystemExit) as ended:
+            main(["certify", spec.run_id(), "--results", str(tmp_path), "--device", "cpu"])
+        told = capsys.readouterr()
+        assert ended.value.code in (code, None) and all(path.name in told.out + told.err for path in damaged)
+        assert sorted(path.name for path in (tmp_path / "runs").rglob("*")) == names and store.load(spec) == record
+        assert all(path.name not in told.out + told.err for path in whole if path not in damaged)
+        for path in damaged:
+            path.write_bytes(whole[path])
+    (folder / "record.json").write_text("{}")
+    with pytest.raises(SystemExit) as ended:
+        main(["certify", spec.run_id(), "--results", str(tmp_path), "--device", "cpu"])
+    assert ended.value.code == 2 and "record.json is truncated" in capsys.readouterr().err
+    assert sorted(path.name for path in (tmp_path / "runs").rglob("*")) == names
+
+
 def test_certify_refuses_unknown_and_unfinished_runs(base, tmp_path, capsys):
     spec = spec_of(base, "l2p")
     run_until(spec, tmp_path, task=1)

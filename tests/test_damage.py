@@ -2,6 +2,8 @@
 
 import json
 import os
+import shutil
+from pathlib import Path
 
 import pytest
 from runs import execute, run_until, spec_of
@@ -62,6 +64,47 @@ def test_damage_is_set_aside_with_a_message_and_the_run_starts_again(whole_run, 
     assert len(list((tmp_path / "runs").glob("*.damaged-*"))) == 1
     assert again.outcome() == record.outcome()
     assert list(Store(tmp_path).records()) == [again]
+
+
+@pytest.mark.parametrize("damage", list(DAMAGE.values())[2:], ids=list(DAMAGE)[2:])
+def test_what_lies_beside_the_record_of_a_finished_run_does_not_undo_it(whole_run, tmp_path, damage):
+    spec, record, root = whole_run
+    shutil.copytree(root / "runs", tmp_path / "runs")
+    damage(Store(tmp_path).folder(spec))
+    before = sorted(path.name for path in Store(tmp_path).folder(spec).iterdir())
+    said = []
+    assert execute(spec, tmp_path, said) == record and said == ["already finished, nothing to train"]
+    assert sorted(path.name for path in Store(tmp_path).folder(spec).iterdir()) == before
+
+
+def test_predictions_without_a_record_are_set_aside_and_not_overwritten(whole_run, tmp_path):
+    spec, record, _ = whole_run
+    run_until(spec, tmp_path, 2)
+    folder = Store(tmp_path).folder(spec)
+    (folder / "record.json").unlink()
+    kept = {path.name: path.read_bytes() for path in folder.iterdir()}
+    said = []
+    assert execute(spec, tmp_path, said).outcome() == record.outcome() and "predictions but no record" in said[0]
+    [aside] = (tmp_path / "runs").glob("*.damaged-*")
+    assert {path.name: path.read_bytes() for path in aside.iterdir()} == kept
+
+
+def test_a_damaged_run_is_moved_with_its_record_last(whole_run, tmp_path, monkeypatch):
+    """Whatever stops the move, the record that tells of the damage stays until all else is safe."""
+    spec, _, root = whole_run
+    shutil.copytree(root / "runs", tmp_path / "runs")
+    moved, rename = [], Path.rename
+
+    def noting(path, target):
+        moved.append(path.name)
+        if path.name.startswith("predictions"):
+            raise OSError(28, "No space left on device")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", noting)
+    with pytest.raises(RunFailed, match="cannot move what is damaged"):
+        Store(tmp_path).set_aside(spec)
+    assert "record.json" not in moved and Store(tmp_path).load(spec) is not None
 
 
 def test_damage_is_listed_by_the_store_with_its_reason(whole_run, tmp_path):

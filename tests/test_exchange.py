@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from made import TASKS, record, results
 
-from cl_bench import cli, imported, run_files, runner
+from cl_bench import cli, imported, locks, run_files, runner
 from cl_bench.errors import InputError
 from cl_bench.export import matrix_lines, run_lines
 from cl_bench.imported import ImportedSpec, read_matrix
@@ -79,6 +79,26 @@ def test_a_run_without_readable_predictions_is_copied_with_a_warning(tmp_path):
     (a.folder(record("vpt-seq", SEQ).spec) / "predictions.npz").write_bytes(b"broken")
     done = merge(Store(tmp_path / "all"), [a], compact=True)
     assert done.copied == 2 and len(done.warnings) == 2 and all("copied without predictions" in line for line in done.warnings)
+
+
+def test_a_merge_sets_aside_what_the_target_has_of_a_run_under_a_damaged_record(tmp_path):
+    whole, begun = record("vpt-seq", SEQ), record("vpt-seq", SEQ[:1], status="running")
+    target = results(tmp_path / "all", [begun])
+    place = target.folder(begun.spec)
+    (place / "checkpoint-001.safetensors").write_bytes(b"state")
+    (place / "record.json").write_text((place / "record.json").read_text()[:-9])
+    done = merge(target, [results(tmp_path / "a", [whole])], compact=False)
+    assert done.copied == 1 and "truncated" in done.warnings[0] and target.load(whole.spec) == whole
+    [aside] = (tmp_path / "all" / "runs").glob("*.damaged-*")
+    assert {path.name for path in aside.iterdir()} == {"checkpoint-001.safetensors", "record.json"} and str(aside) in done.warnings[0]
+
+
+def test_a_merge_leaves_alone_what_a_process_works_on(tmp_path):
+    whole, begun = record("vpt-seq", SEQ), record("vpt-seq", SEQ[:1], status="running")
+    target = results(tmp_path / "all", [begun])
+    with locks.sole_owner(target, begun.spec, print):
+        done = merge(target, [results(tmp_path / "a", [whole])], compact=False)
+    assert done.copied == 0 and "a process is working on" in done.lacking[0] and target.load(begun.spec) == begun
 
 
 def test_imported_matrices_are_merged_and_never_replaced_by_other_ones(tmp_path):

@@ -39,6 +39,7 @@ WRONG = {
     "no test images": ({"test_sizes": (100, 0, 100)}, "test sizes"),
     "done too early": ({"tasks": WHOLE.tasks[:2]}, "2 of 3 tasks learned, status done"),
     "too many tasks": ({"tasks": (*WHOLE.tasks, WHOLE.tasks[-1])}, "4 of 3 tasks learned"),
+    "more duplicates than images": ({"duplicates": 301}, "301 duplicates among 300 test images"),
     "no threads": ({"threads": 0}, "0 threads"),
     "devices in words": ({"environments": ({"devices": "two"},)}, "'two' devices"),
     "a certificate of more than all": (

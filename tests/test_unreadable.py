@@ -11,7 +11,7 @@ import runs
 from made import UNREADABLE, record, results
 from rich.console import Console
 
-from cl_bench import cli, first_task, imported, orchestrator, run_files, runner
+from cl_bench import cli, first_task, imported, orchestrator, processes, run_files, runner
 from cl_bench.errors import CannotRead
 from cl_bench.merge import merge
 from cl_bench.plan import make_plan
@@ -241,6 +241,15 @@ def test_a_stored_first_task_that_cannot_be_read_is_not_replaced(toy_request, tm
         runs.execute(runs.spec_of(toy_request, "seq"), tmp_path, share_first_task=True)
     assert files(tmp_path / "first-tasks") == before
     assert state_of(Store(tmp_path), runs.spec_of(toy_request, "seq")).name == "stopped"
+
+
+def test_a_run_whose_folder_belongs_to_someone_else_fails_alone(tmp_path, monkeypatch):
+    def refused(spec, folder):
+        raise PermissionError(errno.EACCES, "Permission denied", str(folder / "spec.json"))
+
+    monkeypatch.setattr(processes, "write_spec", refused)
+    ended = processes.carry_out(SEQ.spec, Store(tmp_path), None, [], None, None, False)
+    assert ended.code == processes.FAILED and "spec.json: Permission denied" in ended.reason
 
 
 def test_clean_asks_nothing_where_all_it_found_is_unreadable(store, capsys, monkeypatch):
