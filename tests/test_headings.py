@@ -34,6 +34,14 @@ def test_one_folder_whose_images_changed_bears_the_digests_of_its_data():
     ]  # fmt: skip
 
 
+def test_reports_made_one_by_one_name_the_digest_of_a_users_data():
+    for letter in "ab":
+        [benchmark] = group([run(f"/{letter}/images", letter * 64)])
+        assert tables.of_benchmark(benchmark, Conventions()).title.startswith(f"folder:images/3 — data {letter * 8}, backbone toy_vit")
+    [benchmark] = group([made.record("vpt-seq", made.triangle(3, 0))])
+    assert tables.of_benchmark(benchmark, Conventions()).title.startswith("toy/3 — backbone toy_vit")
+
+
 def test_nested_images_are_named_and_a_file_of_names_is_not():
     assert headings(run("/data/images?nested", "a"), run("/data/images?names=/x/y.txt", "b")) == ["folder:images?nested/3", "folder:images/3"]
 

@@ -17,7 +17,9 @@ def of_benchmark(benchmark: Benchmark, conventions: Conventions) -> Table:
     found = notes.of_table([benchmark.rows], conventions, list(COLUMNS))
     if benchmark.shared_options:
         found.insert(3, f"All rows: {', '.join(benchmark.shared_options)}.")
-    title = f"{benchmark.name} — backbone {benchmark.backbone}; percent"
+    own = benchmark.spec and benchmark.spec.dataset_argument  # a user's data: other reports may be about others of the same name
+    data = f"data {benchmark.spec.manifest_digest[:8]}, " if own else ""
+    title = f"{benchmark.name} — {data}backbone {benchmark.backbone}; percent"
     return Table(benchmark.slug, title, [("", list(COLUMNS))], lines, found, counted=True)
 
 
