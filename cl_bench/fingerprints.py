@@ -15,6 +15,7 @@ from cl_bench.source import cache_folder
 from cl_bench.store import write_atomically
 
 FORMAT = 1  # of the stored notes
+STAMPS = 4  # values that the file system gives a file
 SAMPLE = 64  # files that are read again at every opening, drawn anew each time
 LONG = 1000  # files, whose reading takes so long that it shows its progress
 YOUNG_NS = 2_000_000_000  # a file changed so shortly before it was read may change once more within one tick of its clock
@@ -65,8 +66,9 @@ class Fingerprints:
 
     def _known(self) -> dict[str, list]:
         try:
-            return dict(json.loads(self._notes.read_text(encoding="utf-8"))["files"])
-        except (OSError, ValueError, KeyError, TypeError):  # the notes only save time
+            files = dict(json.loads(self._notes.read_text(encoding="utf-8"))["files"])
+            return {path: found for path, found in files.items() if isinstance(found, list) and len(found) == STAMPS + 1}
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):  # the notes only save time
             return {}
 
     def _remember(self, files: dict[str, list]) -> None:

@@ -124,7 +124,7 @@ def test_a_file_that_changes_while_it_is_used_is_refused(tmp_path):
         known.content(names[0])
 
 
-@pytest.mark.parametrize("notes", [b"", b"[]", b'{"files": 3}', b'{"files": {"000": []}}', b"\xff"])
+@pytest.mark.parametrize("notes", [b"", b"[]", b'{"files": 3}', b'{"files": {"000": [], "001": 3}}', b"[" * 100_000, b"\xff"])
 def test_damaged_notes_cost_nothing_but_time(tmp_path, notes):
     names = written(tmp_path / "data")
     before = Fingerprints(tmp_path / "data").digests(names)
