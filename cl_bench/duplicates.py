@@ -10,6 +10,8 @@ from cl_bench.decode import in_threads
 from cl_bench.record import RunSpec
 from cl_bench.source import ImageSet, Source, cached_files
 
+PART = 64  # images of which a thread makes digests at a time
+
 
 def duplicates(spec: RunSpec, source: Source) -> int:
     """How many of a run's evaluation images are among the images that it learns, both as they are evaluated."""
@@ -27,12 +29,12 @@ def _digests(spec: RunSpec, source: Source, side: str) -> np.ndarray:
 
     def write(folder: Path) -> None:
         images = source.evaluated(side, spec.transform, spec.backbone.image_size)
-        found = list(in_threads(lambda row: _digest(images, row), range(len(images)), f"comparing {source.name} {side}"))
+        parts = [np.arange(start, min(start + PART, len(images))) for start in range(0, len(images), PART)]
+        found = list(in_threads(lambda rows: _together(images, rows), parts, None))
         np.save(folder / "digests.npy", np.frombuffer(b"".join(found), np.uint8).reshape(-1, 32))
 
     return cached_files(key, write)["digests"]
 
 
-def _digest(images: ImageSet, row: int) -> bytes:
-    pixels = images.pixels(np.array([row]))[0]
-    return hashlib.sha256(str(pixels.shape).encode() + pixels.tobytes()).digest()
+def _together(images: ImageSet, rows: np.ndarray) -> bytes:
+    return b"".join(hashlib.sha256(str(pixels.shape).encode() + pixels.tobytes()).digest() for pixels in images.pixels(rows))
