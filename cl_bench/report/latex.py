@@ -111,6 +111,8 @@ def _standard(character: str) -> str | None:
     if len(marks) == 1 and marks[0] in ACCENTS and letter.isascii() and letter.isalpha():
         accent = ACCENTS[marks[0]]
         return rf"\{accent}{{\{letter}}}" if letter in "ij" and accent not in BELOW else rf"\{accent}{{{letter}}}"
+    if len(character) > 1:  # other accents, or several
+        return None
     kind, *codes = unicodedata.decomposition(character).split() or [""]
     inner = "".join(chr(int(code, 16)) for code in codes).replace("−", "-") if kind in ("<super>", "<sub>") else ""
     if inner and inner.isascii() and inner.isprintable():
