@@ -187,6 +187,12 @@ def test_a_row_that_nothing_answers_to_offers_the_nearest_that_does(tmp_path):
         small(tmp_path, [trial], '["seq"]')
 
 
+def test_of_several_values_the_nearest_are_offered_first(tmp_path):
+    records = [record(f"vpt-nsp2[eta={eta}]", SEQ, options={"eta": eta}) for eta in (1.0, 0.97, 0.7, 0.9, 0.55)]
+    _, warnings = small(tmp_path, [record("vpt-seq", SEQ), *records], '["seq", "nsp2[eta=0.5]"]')
+    assert warnings == ["t: no run of nsp2[eta=0.5] on glyphs/3; there are nsp2[eta=0.55], nsp2[eta=0.7] and nsp2[eta=0.9]"]
+
+
 def test_missing_partial_and_unfinished_cells_are_shown_as_such(tmp_path):
     records = [record("vpt-seq", SEQ, seed) for seed in (1, 2, 3)]
     records += [record("vpt-nsp2", BETTER, 1), record("vpt-nsp2", BETTER, 2), record("vpt-nsp2", BETTER[:1], 3, "running")]

@@ -14,19 +14,25 @@ MOST = 3
 def selectors(text: str, specs: Sequence[RunSpec], where: Mapping | None = None, version: str = "") -> list[str]:
     """The nearest first, as they would be written in the place of `text`: those of its method with other options, settings of `where` or version."""
     method, options = selector(text)
-    found: dict[str, int] = {}
+    found: dict[str, tuple[int, float]] = {}
     for spec in (spec for spec in specs if spec.method == method):
         named, settings = options_in(spec.label), settings_of(spec)
         other = {key: settings[key] for key, value in (where or {}).items() if key in settings and not same(settings[key], value)}
-        distance = sum(not same(options.get(key), named.get(key, settings.get(key))) for key in {*options, *named}) + len(other)
+        pairs = [(options.get(key), named.get(key, settings.get(key))) for key in {*options, *named}]
+        unlike, apart = sum(not same(*pair) for pair in pairs) + len(other), sum(map(_apart, pairs))
         fits = configured(spec, method, options)
         marks = spec.label.removeprefix(method) if not fits else text[len(text.partition("[")[0]) :]
         told = text.partition("[")[0] + marks
         if version and version != str(spec.method_version):
-            told, distance = f"{told}@{spec.method_version}", distance + 1
+            told, unlike = f"{told}@{spec.method_version}", unlike + 1
         told += f" with {', '.join(f'{key} = {format_option(value)}' for key, value in other.items())}" if other else ""
-        found[told] = min(distance, found.get(told, distance))
+        found[told] = min((unlike, apart), found.get(told, (unlike, apart)))
     return sorted(found, key=lambda told: found[told])[:MOST]
+
+
+def _apart(pair: tuple) -> float:
+    """How far two numbers are from each other; 0 for other values."""
+    return abs(pair[0] - pair[1]) if all(isinstance(value, int | float) for value in pair) else 0.0
 
 
 def sentence(found: Sequence[str]) -> str:
