@@ -20,7 +20,7 @@ NESTED = "in a folder below its class"  # images that only `nested` uses
 
 @dataclass
 class Side:
-    """One side of a data set: image files by class, how many of them are links, and what is not used, by reason."""
+    """One side of a data set: image files by class, how many of them are reached through links, and what is not used, by reason."""
 
     root: Path
     files: dict[str, list[Path]] = field(default_factory=dict)
@@ -30,7 +30,7 @@ class Side:
     def sentence(self) -> str:
         """How much is used, and how much is not and why."""
         count = sum(map(len, self.files.values()))
-        linked = f", {self.links} of them links" if self.links else ""
+        linked = f", {self.links} of them through links" if self.links else ""
         left = [f"{len(paths)} {reason} ({self.names(paths)})" for reason, paths in self.skipped.items()]
         count_left = sum(map(len, self.skipped.values()))
         told = f"skipped {count_left}: {', '.join(left)}" if left else "nothing skipped"
@@ -80,8 +80,8 @@ def _look_into(side: Side, nested: bool) -> None:
             side.skip("outside the classes' folders", entry)
         else:
             name = _class_name(entry, side)
-            side.files[name] = sorted(_images(entry, nested, side, (entry.resolve(),)))
-    side.links = sum(path.is_symlink() for found in side.files.values() for path in found)
+            found = side.files[name] = sorted(_images(entry, nested, side, (entry.resolve(),)))
+            side.links += sum(entry.is_symlink() or path.is_symlink() for path in found)
 
 
 def _class_name(folder: Path, side: Side) -> str:

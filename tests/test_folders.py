@@ -79,7 +79,7 @@ def test_links_to_images_and_to_classes_are_followed_and_counted(root, tmp_path)
     shutil.move(root / "train" / "class_1", elsewhere)
     (root / "train" / "class_1").symlink_to(elsewhere)
     (root / "train" / "class_0" / "linked.png").symlink_to(elsewhere / "007.png")
-    assert "13 images of 2 classes used, 1 of them links; nothing skipped" in said(root)
+    assert "13 images of 2 classes used, 7 of them through links; nothing skipped" in said(root)
 
 
 def test_an_image_is_known_by_its_content_where_its_name_says_nothing(root):
