@@ -272,7 +272,8 @@ def _carry_out(arguments: list[str]) -> int | None:
     except Exception as error:  # the last resort: whatever it is, it is one line
         if isinstance(error, OSError) and output.is_broken():
             return 1
-        exit_with(last_resort.describe(error, arguments), last_resort.CODE)
+        refused = last_resort.refused_path(error)
+        exit_with(*((refused, 2) if refused else (last_resort.describe(error, arguments), last_resort.CODE)))
     if code == STOPPED:
         exit_with("stopped; finished tasks are kept, the same command continues", STOPPED)
     return code

@@ -1,14 +1,28 @@
 """A fault of this program in one line for whoever meets it, with a file for whoever mends it."""
 
+import errno
+import os
 import shlex
 import tempfile
 import traceback
 from collections.abc import Sequence
 
 import cl_bench
+from cl_bench import user_text
 
 CODE = 70  # "internal software error" of sysexits.h
 MOST_SHOWN = 300  # characters of what an exception says
+# what the machine says of a path, whoever opened it: no fault of this program
+REFUSALS = ("ENAMETOOLONG", "ELOOP", "EACCES", "EPERM", "EROFS", "ENOTDIR", "EISDIR", "ENOSPC", "EDQUOT", "EIO", "ESTALE")
+
+
+def refused_path(error: Exception) -> str | None:
+    """The path that the machine refuses, and why; None where the error is something else."""
+    if isinstance(error, ValueError) and str(error).startswith("embedded null"):
+        return "a path holds a zero byte; leave it out"
+    if isinstance(error, OSError) and error.filename is not None and errno.errorcode.get(error.errno) in REFUSALS:
+        return f"cannot use {user_text.short(os.fsdecode(error.filename))}: {error.strerror}"
+    return None
 
 
 def describe(error: Exception, arguments: Sequence[str]) -> str:

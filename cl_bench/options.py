@@ -46,7 +46,7 @@ Devices = Annotated[str, Option("--devices", "--device", help="auto, cpu, cuda, 
 PerGpu = Annotated[int, Option(min=1, help="runs at a time on each GPU")]
 GpusPerRun = Annotated[int, Option(min=1, help="GPUs that share every batch of a run, for one run in less time")]
 Compile = Annotated[bool | None, Option("--compile/--no-compile", help="torch.compile the frozen network (default: on GPUs)")]
-Threads = Annotated[int | None, Option(min=1, help="processor threads of each run (default: its share of the cores)")]
+Threads = Annotated[int | None, Option(min=1, max=4096, help="processor threads of each run (default: its share of the cores)")]
 Scheduler = Annotated[str | None, Option(help="address of a Dask scheduler, such as tcp://host:8786: runs go to its workers")]
 TimeLimit = Annotated[str | None, Option(help="of one run, such as 90m, 2h30m or 3600 (seconds); it can be continued")]
 Retry = Annotated[bool, Option("--retry/--no-retry", help="after out-of-memory, once with smaller steps of the same batch")]

@@ -50,7 +50,7 @@ def places(found: list[str], runs: int, jobs: int | None = None, per_gpu: int = 
     pinned = found == ["cpu"] and count * threads <= len(here)
     return [
         Place(found[index % len(found)], threads, frozenset(here[index * threads : (index + 1) * threads]) if pinned else None)
-        for index in range(count)
+        for index in range(min(count, max(1, runs)))
     ]
 
 

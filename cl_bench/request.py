@@ -50,6 +50,9 @@ def request_from(command_line: dict, experiment: Path | None) -> Request:
     """Options from an experiment file overridden by the command line (None means not given). Raises InputError naming what cannot be used."""
     values, places = _read_yaml(experiment) if experiment is not None else ({}, {})
     given = {key: value for key, value in command_line.items() if value is not None}
+    for key, value in {**values, **given}.items():
+        if isinstance(value, str) and not value.strip(" ,"):
+            raise InputError(f"--{key.replace('_', '-')} is empty; give a value, or leave it out")
     settings = {**values.pop("set", {}), **given.pop("set", {})}
     return build_config(Request, [values, given, {"set": settings, "places": places}], str(experiment or "the command line"))
 

@@ -66,6 +66,7 @@ def test_a_run_that_another_process_holds_is_taken_later(specs, tmp_path):
 def test_places_share_the_cores_and_never_outnumber_the_runs():
     here = places(["cpu"], 100)
     assert {len(place.cores) for place in here} == {here[0].threads} and len(frozenset.union(*(place.cores for place in here))) == len(here)
+    assert len(places(["cpu"], 3, jobs=10**20)) == len(places(["cuda:0"], 3, per_gpu=10**20)) == 3  # no more than there are runs
     assert len(places(["cpu"], 1)) == 1 and len(places(["cpu"], 100, jobs=1)) == 1
     gpus = places(["cuda:0", "cuda:2"], 100, per_gpu=3)
     assert [place.device for place in gpus] == ["cuda:0", "cuda:2"] * 3 and gpus[0].cores is None

@@ -119,7 +119,7 @@ def test_closed_output_stops_nothing(results, monkeypatch, closed):
     assert not exit_.value.code
 
 
-FAULTS = [KeyError("x"), RecursionError(), MemoryError(), OSError(5, "broken", "f"), UnicodeEncodeError("a", "b", 0, 1, "c")]
+FAULTS = [KeyError("x"), RecursionError(), MemoryError(), OSError(2, "broken", "f"), UnicodeEncodeError("a", "b", 0, 1, "c")]
 
 
 @pytest.mark.parametrize("error", FAULTS, ids=repr)
@@ -143,3 +143,20 @@ def test_a_fault_is_one_line_also_where_its_traceback_cannot_be_written(results,
     monkeypatch.setattr("tempfile.tempdir", str(results / "none"))
     code, said = ends_with(capsys, "status")
     assert code == 70 and len(said.splitlines()) == 1 and "KeyError: 'a\\nb'" in said and "could not be written" in said
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("status", "--results", "a" * 5000),
+        ("merge", "x", "a" * 5000),
+        ("report", "a" * 300),
+        ("export", "--out", "results/runs"),
+        ("ls", "runs", "--results", "file/x"),
+    ],
+)
+def test_paths_that_the_machine_refuses_are_one_line(results, monkeypatch, capsys, arguments):
+    monkeypatch.chdir(results)
+    (results / "file").write_text("", encoding="utf-8")
+    code, said = ends_with(capsys, *arguments)
+    assert code in (0, 1, 2) and len(said.splitlines()) <= 1 and len(said) < 6000
