@@ -10,7 +10,7 @@ from pathlib import Path
 from cl_bench import locks
 from cl_bench.errors import Busy, CannotRead, InputError
 from cl_bench.index import Summary, summaries
-from cl_bench.sealed import DamagedRecord, content_of, is_missing, read_record
+from cl_bench.sealed import DamagedRecord, content_of, entries, is_missing, read_record
 from cl_bench.states import state_of_summary
 from cl_bench.store import ASIDE, Store
 
@@ -55,10 +55,10 @@ def choose(store: Store, runs: Sequence[str], failed: bool, damaged: bool, first
     for summary in summaries(store) if failed or damaged else ():
         _add_summary(made, store, summary, failed, damaged)
     if damaged:
-        for path in sorted((store.root / "runs").glob(f"*{ASIDE}*")):
+        for path in entries(store.root / "runs", f"[!.]*{ASIDE}*"):
             made.add(path, f"set aside, {_finished_tasks(path)}")
     if first_tasks:
-        for path in sorted(path for path in (store.root / "first-tasks").glob("*") if path.is_dir()):
+        for path in filter(Path.is_dir, entries(store.root / "first-tasks", "*")):
             if locks.is_taken(path / locks.WHOLE_FOLDER):
                 made.kept.append(f"{path} is in use by a run")
             else:

@@ -17,7 +17,7 @@ from cl_bench.errors import Busy, InputError, RunFailed
 from cl_bench.places import Place
 from cl_bench.processes import Ended
 from cl_bench.record import RunSpec
-from cl_bench.sealed import content_of
+from cl_bench.sealed import content_of, entries
 from cl_bench.starter import Starter
 from cl_bench.store import Store, write_atomically, write_spec
 from cl_bench.watch import Line, Watch
@@ -173,9 +173,9 @@ class _Relay:
 
 def _packed(store: Store, spec: RunSpec, key: str | None) -> dict[str, bytes]:
     """A run's record, checkpoint and predictions, and its first task where it is shared, by path below the results folder."""
-    found = [path for pattern in SAVED for path in store.folder(spec).glob(pattern)]
+    found = entries(store.folder(spec), *SAVED)
     if key is not None:
-        found += [path for path in first_task.folder(store, key).glob("*.*") if not path.name.startswith(".")]
+        found += entries(first_task.folder(store, key), "[!.]*.*")
     return {str(path.relative_to(store.root)): content for path in found if (content := content_of(path)) is not None}
 
 

@@ -1,6 +1,5 @@
 """Accuracy matrices from elsewhere: read from CSV files, kept in a results folder beside the runs, marked wherever they are shown."""
 
-import os
 import re
 from hashlib import sha256
 from pathlib import Path
@@ -13,7 +12,7 @@ from cl_bench.config import Strict, build_config, canonical_json, whole_number
 from cl_bench.errors import CannotRead, InputError
 from cl_bench.matrix_file import MatrixFile
 from cl_bench.metrics import accuracy_matrix
-from cl_bench.sealed import content_of, is_missing
+from cl_bench.sealed import content_of, entries, is_missing
 from cl_bench.store import LeftOut, write_atomically
 
 PARTS = 1_000_000  # fractions without test sizes are kept as millionths
@@ -167,13 +166,13 @@ def require_same(record: ImportedRecord, root: Path) -> None:
 
 def records(root: Path) -> list[ImportedRecord]:
     """Those in a results folder. Raises InputError for a file that is not one, CannotRead for one that cannot be read."""
-    return [_read(path) for path in _files(root)]
+    return [_read(path) for path in entries(root / "imported", "[!.]*.json")]
 
 
 def usable(root: Path) -> tuple[list[ImportedRecord], list[LeftOut]]:
     """Those in a results folder, and what cannot be read or is not one."""
     found, left_out = [], []
-    for path in _files(root):
+    for path in entries(root / "imported", "[!.]*.json"):
         try:
             found.append(_read(path))
         except CannotRead as error:
@@ -181,16 +180,6 @@ def usable(root: Path) -> tuple[list[ImportedRecord], list[LeftOut]]:
         except InputError as error:
             left_out.append(LeftOut(path, "damaged", str(error)))
     return found, left_out
-
-
-def _files(root: Path) -> list[Path]:
-    folder = root / "imported"
-    if is_missing(folder):
-        return []
-    try:
-        return sorted(folder / name for name in os.listdir(folder) if name.endswith(".json") and not name.startswith("."))
-    except OSError as error:
-        raise CannotRead(folder, error) from error
 
 
 def _read(path: Path) -> ImportedRecord:

@@ -9,7 +9,7 @@ import numpy as np
 from cl_bench import imported, locks
 from cl_bench.errors import Busy, CannotRead, InputError
 from cl_bench.record import RunRecord
-from cl_bench.sealed import DamagedRecord, content_of, is_missing
+from cl_bench.sealed import DamagedRecord, content_of, entries, is_missing
 from cl_bench.store import BROKEN_ARCHIVE, LeftOut, Store, write_atomically
 
 FILES = ("spec.json", "predictions.npz", "log.txt", "checkpoint-*.safetensors")  # of a run, copied before the record that vouches for them
@@ -128,9 +128,8 @@ def _copy(record: RunRecord, folder: Path, target: Store, compact: bool, done: M
         except BROKEN_ARCHIVE as error:
             done.warnings.append(f"copied without predictions: {folder} ({error})")
     else:
-        for pattern in FILES:
-            for path in sorted(folder.glob(pattern)):
-                write_atomically(place / path.name, content_of(path) or b"")
+        for path in entries(folder, *FILES):
+            write_atomically(place / path.name, content_of(path) or b"")
     target.save(record)
 
 

@@ -5,6 +5,7 @@ Three things are never taken for each other: a file that is missing, one that ca
 
 import os
 import re
+from fnmatch import fnmatchcase
 from hashlib import sha256
 from pathlib import Path
 
@@ -48,6 +49,18 @@ def content_of(path: Path) -> bytes | None:
         raise CannotRead(path, error) from error
     except OSError as error:
         raise CannotRead(path, error) from error
+
+
+def entries(folder: Path, *patterns: str) -> list[Path]:
+    """What a folder holds under names of these patterns, by name; nothing where there is no folder. Raises CannotRead where it may not be listed,
+    of which `Path.glob` says nothing."""
+    if is_missing(folder):
+        return []
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError as error:
+        raise CannotRead(folder, error) from error
+    return [folder / name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]
 
 
 def seal(record: RunRecord) -> bytes:

@@ -10,6 +10,10 @@ import pytest
 import test_orchestrator
 from test_orchestrator import finish, learned, outcomes, records, start, wait_for
 
+from cl_bench.sealed import read_record
+from cl_bench.states import state_of
+from cl_bench.store import Store
+
 distributed = pytest.importorskip("distributed")
 base = test_orchestrator.base
 
@@ -89,6 +93,25 @@ def test_a_lost_scheduler_is_one_line_and_what_came_back_is_kept(base, cluster, 
     assert code == 1 and "was lost; what had come back is kept" in err.splitlines()[-1]
     assert learned(tmp_path)[0] >= 1
     assert finish(start(tmp_path, *arguments))[0] == 0 and records(tmp_path)[0].status == "done"
+
+
+@pytest.mark.faults
+def test_what_is_damaged_is_set_aside_before_a_worker_begins_again(base, cluster, tmp_path):
+    arguments = ["run", "--methods", "seq", "--set", "passes=40", *base]
+    process = start(tmp_path, *arguments)
+    wait_for(lambda: learned(tmp_path) and learned(tmp_path)[0] >= 2)
+    process.kill()
+    finish(process)
+    time.sleep(1)  # its run ends after the task in progress
+    wait_for(lambda: state_of(Store(tmp_path / "results"), records(tmp_path)[0].spec).name != "running")
+    [checkpoint] = (tmp_path / "results" / "runs").glob("*/checkpoint-*")
+    checkpoint.write_bytes(checkpoint.read_bytes()[:-1])
+    kept = len(records(tmp_path)[0].tasks)
+    cluster.worker()
+    code, _, err = finish(start(tmp_path, *arguments, "--scheduler", cluster.address))
+    assert code == 0 and "the run starts again" in err and records(tmp_path)[0].status == "done", err
+    [aside] = (tmp_path / "results" / "runs").glob("*.damaged-*")
+    assert len(read_record(aside / "record.json").tasks) == kept
 
 
 @pytest.mark.slow

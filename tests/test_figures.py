@@ -166,3 +166,10 @@ def test_characters_that_the_font_lacks_are_named_in_one_line_and_a_name_with_a_
     assert [label.strip() for label in drawn.figure.axes[0].get_legend_handles_labels()[1]] == ["_base", r"中文 \$x\$\x1b"]
     assert len(draw.files("accuracy", "eta", [named], Conventions(), tmp_path / "a")) == 3
     assert capsys.readouterr().err == "warning: a: the font of figures lacks 中 (U+4E2D), 文 (U+6587); give other titles\n" and not recwarn
+
+
+def test_values_of_eta_that_are_no_numbers_have_no_trade_off_and_stop_no_other_figure(tmp_path):
+    records = [record(f"vpt-nsp2[eta={word}]", SEQ, options={"eta": word}) for word in ("low", "high")]
+    [benchmark] = group(records)
+    begun = pictures.of_benchmark(benchmark, Conventions(), tmp_path)
+    assert sorted(path.stem for wait in begun for path in wait()) == ["accuracy"] * 3 + ["cost"] * 3

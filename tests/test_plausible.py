@@ -1,14 +1,22 @@
 """Records that contradict themselves are damaged, whatever their digest says, and never stop a report of the others."""
 
+import json
 import re
+import tempfile
+from hashlib import sha256
+from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from made import record, results
 
-from cl_bench import cli
+from cl_bench import cli, export, status
 from cl_bench.index import summaries
 from cl_bench.plausible import contradiction
-from cl_bench.record import Certificate
+from cl_bench.record import Certificate, RunSpec
+from cl_bench.report import tables, write
+from cl_bench.report.select import Conventions, group
 from cl_bench.store import Store
 
 COUNTS = [[80], [60, 70], [50, 60, 70]]
@@ -97,3 +105,45 @@ def test_a_record_whose_label_selects_nothing_is_left_out_of_reports_by_name(tmp
     told = capsys.readouterr()
     assert end.value.code == 1 and "'vpt-nsp2[eta=' is not a method with options" in told.err and "| vpt-seq |" in told.out
     assert len(list(Store(tmp_path).records())) == 2
+
+
+STRANGE = [None, 0, -1, 2**70, 1e300, float("nan"), "", "x", "a[b", "²", [], [1], [[1]], {}, {"a": 1}, True, "../..", -0.5]
+
+
+def places(value, above=()):
+    """Where in JSON values something else can be put."""
+    for key in value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ():
+        yield (*above, key)
+        yield from places(value[key], (*above, key))
+
+
+@given(st.data())
+@settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+def test_whatever_stands_in_a_record_it_is_believed_left_out_by_name_or_unreadable(data):
+    values = json.loads(record("vpt-nsp2", COUNTS, losses=[[0.1], [0.2, 0.3], [0.4, 0.5]]).model_dump_json())
+    for _ in range(data.draw(st.integers(1, 2))):
+        *above, key = data.draw(st.sampled_from(list(places(values))))
+        inner = values
+        for step in above:
+            inner = inner[step]
+        inner[key] = data.draw(st.sampled_from(STRANGE))
+    content = json.dumps(values, sort_keys=True, separators=(",", ":"))
+    with tempfile.TemporaryDirectory() as root:
+        store = results(Path(root), [WHOLE])
+        folder = store.root / "runs" / f"vpt-nsp2-{run_id(values)}"
+        folder.mkdir(exist_ok=True)
+        seal = f'{{"digest": "{sha256(content.encode()).hexdigest()}", "run_id": "{run_id(values)}", "record":'
+        (folder / "record.json").write_text(f"{seal}\n{content}\n}}\n")
+        records, left_out = write.read_records(store)
+        assert len(records) + len(left_out) == 2 and all(folder.name in found.reason for found in left_out)
+        assert len(status.of_folder(store).lines) == len(export.run_lines(records, left_out)) + 1 == 3
+        for benchmark in group([*records, *write.standing(left_out)]):
+            assert tables.markdown(tables.of_benchmark(benchmark, Conventions()))
+
+
+def run_id(values) -> str:
+    """Of whatever stands in the place of a specification, if it is one."""
+    try:
+        return RunSpec.model_validate_json(json.dumps(values["spec"])).run_id()
+    except (ValueError, TypeError, KeyError):
+        return "0" * 16

@@ -3,6 +3,7 @@
 import errno
 import io
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from cl_bench.record import digest
 from cl_bench.report.select import Conventions
 from cl_bench.report.versus import versus
 from cl_bench.request import Request
-from cl_bench.sealed import content_of, is_missing
+from cl_bench.sealed import content_of, entries, is_missing
 from cl_bench.states import state_of
 from cl_bench.store import Store
 
@@ -59,6 +60,24 @@ def test_what_is_not_there_is_missing_and_what_may_not_be_looked_at_is_not(tmp_p
             is_missing(path)
         with pytest.raises(CannotRead, match="it was left as it is"):
             content_of(path)
+
+
+def test_a_folder_that_may_not_be_listed_is_not_taken_for_an_empty_one(tmp_path, monkeypatch):
+    """Its files may be opened by name all the same."""
+    store = results(tmp_path / "r", [SEQ])
+    (store.folder(SEQ.spec) / "checkpoint-003.safetensors").write_bytes(b"state")
+    listdir = os.listdir
+
+    def refusing(folder="."):
+        if Path(folder).name == store.folder(SEQ.spec).name and str(folder).startswith(str(store.root)):
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return listdir(folder)
+
+    monkeypatch.setattr(os, "listdir", refusing)
+    with pytest.raises(CannotRead, match="Permission denied"):
+        entries(store.folder(SEQ.spec), "*")
+    done = merge(Store(tmp_path / "all"), [store], compact=False)
+    assert done.copied == 0 and "Permission denied" in done.lacking[0] and not Store(tmp_path / "all").holds(SEQ.spec)
 
 
 def test_it_is_listed_as_unreadable_with_the_reason_and_exit_code_1(store, capsys):

@@ -9,7 +9,7 @@ from cl_bench.errors import pointing_at
 from cl_bench.report import drawing
 from cl_bench.report.found import Found
 from cl_bench.report.layout import FigureLayout
-from cl_bench.report.select import Benchmark, Conventions, Panel, sweep_rows
+from cl_bench.report.select import Benchmark, Conventions, Panel, is_number, sweep_rows
 
 MOST_ROWS, MOST_SWEEPS = 12, 3  # in a figure that nobody chose the rows of
 NEEDS = {
@@ -58,8 +58,10 @@ def of_benchmark(benchmark: Benchmark, conventions: Conventions, folder: Path) -
         by_accuracy = sorted(rows, key=lambda row: -metrics.mean_and_spread(row.values("accuracy", conventions))[0])
         rows, title = by_accuracy[:MOST_ROWS], f"{title}: the {MOST_ROWS} most accurate of {len(rows)}"
     named, starts, swept = [(row.title, row) for row in rows], [], {}
+    numeric = [row for row in benchmark.rows if not row.imported and is_number(row.spec.options.get("eta"))]
     for row in rows:
-        found = [] if row.imported or row.joint or len(starts) == MOST_SWEEPS or id(row) in swept else sweep_rows(row, benchmark.rows, "eta")
+        wanted = id(row) in {id(other) for other in numeric} and not row.joint and len(starts) < MOST_SWEEPS and id(row) not in swept
+        found = sweep_rows(row, numeric, "eta") if wanted else []
         if len(found) > 1:
             swept |= {id(other): other for other in found}
             starts.append((row.display, row))

@@ -318,6 +318,11 @@ def unlike(settings: Sequence[dict]) -> list[str]:
     return [key for key in keys if values(key) > 1 and not (key == "core_version" and values("precision", key) == values("precision"))]
 
 
+def is_number(value) -> bool:
+    """Whether an option's value has a place on an axis."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def sweep_rows(row: Row, rows: Sequence[Row], option: str) -> list[Row]:
     """The rows that differ from this one in a numeric option at most, in ascending order of it. Raises InputError for an option of words."""
 
@@ -327,6 +332,6 @@ def sweep_rows(row: Row, rows: Sequence[Row], option: str) -> list[Row]:
 
     fitting = [found for found in rows if found.ran and option in found.spec.options and rest(found) == rest(row)]
     values = [found.spec.options[option] for found in fitting]
-    if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
+    if not all(map(is_number, values)):
         raise InputError(f"{option} of {row.name} is not a number ({', '.join(map(str, values))}); a trade-off needs one along its axis")
     return sorted(fitting, key=lambda found: found.spec.options[option])
