@@ -3,8 +3,9 @@
 An image's random numbers are seeded by (data seed, pass, image index) alone, so neither the batch nor the number of processes matters.
 """
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
 from functools import cache
 from multiprocessing import get_context
 
@@ -34,14 +35,26 @@ def augmented(images: Sequence[np.ndarray], transform: Transform, size: int, see
     return out
 
 
-def augmenting(images: Sequence[np.ndarray], transform: Transform, size: int, seeds: list[int], processes: int) -> Callable[[], np.ndarray]:
-    """Start `augmented` in processes; the function returned waits for the result."""
+def augmented_batches(
+    batches: Iterable[tuple[Sequence[np.ndarray], list[int]]], transform: Transform, size: int, processes: int
+) -> Iterator[np.ndarray]:
+    """`augmented` of each batch of images and seeds, in processes: they work on the next batch while the caller uses one."""
     if processes == 1:
-        return lambda: augmented(images, transform, size, seeds)
-    bounds = np.linspace(0, len(images), min(len(images), processes * 2) + 1).astype(int)
-    parts = [slice(start, stop) for start, stop in zip(bounds, bounds[1:], strict=False)]
-    jobs = [_pool(processes).submit(augmented, images[part], transform, size, seeds[part]) for part in parts]
-    return lambda: np.concatenate([job.result() for job in jobs])
+        yield from (augmented(images, transform, size, seeds) for images, seeds in batches)
+        return
+    begun: deque[list[Future]] = deque()
+    for images, seeds in batches:
+        bounds = np.linspace(0, len(images), min(len(images), processes * 2) + 1).astype(int)
+        parts = [slice(start, stop) for start, stop in zip(bounds, bounds[1:], strict=False)]
+        begun.append([_pool(processes).submit(augmented, images[part], transform, size, seeds[part]) for part in parts])
+        if len(begun) > 1:
+            yield _collected(begun.popleft())
+    while begun:
+        yield _collected(begun.popleft())
+
+
+def _collected(jobs: list[Future]) -> np.ndarray:
+    return np.concatenate([job.result() for job in jobs])
 
 
 @cache

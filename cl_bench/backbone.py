@@ -67,12 +67,8 @@ class Backbone(nn.Module):
 
     @torch.no_grad()
     def frozen_features(self, images: Tensor) -> Tensor:
-        """Features (B, D) of the un-prompted network, without gradient: the query of prompt pools.
-
-        Looked up for a batch that was announced as the unchanging input of known images (`cl_bench.frozen`), else one more forward pass.
-        """
-        known = getattr(images, "frozen_features", None)
-        return known(self) if known is not None else self.features(images)
+        """Features (B, D) of the un-prompted network, without gradient: the query of prompt pools. See `Batch.frozen_features`."""
+        return self.features(images)
 
 
 def require_class_token(backbone: Backbone, method: str) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cl_bench.batch import Batch
 from cl_bench.record import Certificate
 from cl_bench.seeds import permutation
 from cl_bench.stream import Stream
@@ -18,7 +19,7 @@ BATCH, BLOCKS = 128, 4
 
 
 @torch.inference_mode()
-def certify(predict: Callable[[Tensor], Tensor], stream: Stream, learned: int) -> Certificate:
+def certify(predict: Callable[[Batch], Tensor], stream: Stream, learned: int) -> Certificate:
     """Predict up to 512 test images alone, in batches of 128 in stream order, and in batches of 128 shuffled; in full precision."""
     inputs, labels = stream.probe(learned, BLOCKS, BATCH)
 
@@ -26,7 +27,7 @@ def certify(predict: Callable[[Tensor], Tensor], stream: Stream, learned: int) -
         found = np.empty(len(order), np.int64)
         for start in range(0, len(order), batch):
             part = order[start : start + batch]
-            found[part] = predict(inputs(part)).argmax(1).cpu().numpy()
+            found[part] = predict(Batch(inputs(part))).argmax(1).cpu().numpy()
         return found
 
     ordered = np.arange(len(labels))

@@ -5,6 +5,7 @@ After each task the projection into the common space may be refined on Gaussians
 linear heads). NSP2 paper, appendix B.
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Literal
 
@@ -15,10 +16,12 @@ from torch.nn import functional as F
 
 from cl_bench import seeds
 from cl_bench.backbone import Backbone
+from cl_bench.batch import Batch
 from cl_bench.config import Strict
-from cl_bench.errors import InputError, RunFailed
+from cl_bench.errors import InputError
 from cl_bench.nn import gaussians
 from cl_bench.nn.statistics import AttentionMoments
+from cl_bench.phase import Phase
 from cl_bench.prompt_tuning import Prompted
 from cl_bench.stream import StreamInfo, Task, TaskInfo
 from cl_bench.trainer import Trainer
@@ -105,7 +108,7 @@ class ClipTuning(Prompted):
         task = self.config.refine_passes * drawn * D * (D / 2 + 3 * E)
         return replace(super().extra(), task=task, working_bytes=4 * drawn * D)
 
-    def begin_task(self, task: Task) -> None:
+    def begin_task(self, task: Task, trainer: Trainer) -> None:
         """Encode the task's classes, once per run: a resumed run has them in its checkpoint."""
         self.text_features[task.first_label :] = self.backbone.text.encode(task.names, self.stream.templates)
 
@@ -113,10 +116,10 @@ class ClipTuning(Prompted):
         """z (B, K) = e^s <v, t>, v the normalised projection of the class token (B, D)."""
         return cosines(self.head(features), text, self.logit_scale.exp())
 
-    def loss(self, images: Tensor, labels: Tensor, task: Task) -> Tensor:
+    def loss(self, batch: Batch, task: TaskInfo) -> Tensor:
         """CE(z / tau, y) over the classes of the current task."""
-        z = self.scores(self.backbone.features(images, self.prompts), self.text_features[task.first_label :])  # (B, c_t)
-        return F.cross_entropy(z / self.config.temperature, labels - task.first_label)
+        z = self.scores(self.backbone.features(batch.images, self.prompts), self.text_features[task.first_label :])  # (B, c_t)
+        return F.cross_entropy(z / self.config.temperature, batch.labels - task.first_label)
 
     def trained_parameters(self) -> list[dict]:
         """The prompts, and the logit scale with or without weight decay."""
@@ -126,7 +129,7 @@ class ClipTuning(Prompted):
         """2 or 1."""
         return 2 if self.config.epoch_mode == "repeat2" else 1
 
-    def statistics_images(self, images: int, last: bool) -> int:
+    def statistics_images(self, task: TaskInfo, images: int) -> int:
         """One pass for the classes' Gaussians."""
         return images if self.config.refine_head else 0
 
@@ -140,12 +143,12 @@ class ClipTuning(Prompted):
             return
         edits = moments.observing(self.prompts) if moments else self.prompts
         features, labels = [], []
-        for images, answers in trainer.plain(task, self.statistics_batch):
-            features.append(self.backbone.features(images, edits))
-            labels.append(answers)
+        for batch in trainer.plain(task, self.statistics_batch):
+            features.append(self.backbone.features(batch.images, edits))
+            labels.append(batch.labels)
         if self.config.refine_head:
             self._describe(torch.cat(features), torch.cat(labels), task)
-            self._refine(task)
+            self._refine(task, trainer)
 
     def _describe(self, features: Tensor, labels: Tensor, task: Task) -> None:
         """Store mean and covariance factor of each of the task's classes."""
@@ -154,38 +157,40 @@ class ClipTuning(Prompted):
             if len(own):
                 self.means[label], self.factors[label] = gaussians.fit(own, self.config.refine_ridge)
 
-    def _refine(self, task: Task) -> None:
+    def _refine(self, task: Task, trainer: Trainer) -> None:
         """Train the projection on fresh draws from all classes' Gaussians; prompts and logit scale stay."""
-        config, classes = self.config, len(self.text_features)
-        decay = config.refine_weight_decay
-        nesterov = config.refine_optimizer == "nesterov" and config.refine_momentum > 0
+        self.head.requires_grad_(True)
+        losses = trainer.fit_samples(task, lambda done: self._drawn(task, done), self.refinement())
+        self.refinement_losses = [losses[0], losses[-1]] if len(losses) > 1 else losses
+        self.head.requires_grad_(False)
+        for parameter in self.head.parameters():
+            parameter.grad = None
+
+    def refinement(self) -> Phase:
+        """SGD on cross-entropy over all classes seen, as timm makes it: Nesterov, and the bias without decay (`refine_optimizer=nesterov`)."""
+        config, scale = self.config, self.logit_scale.detach().exp()
+        nesterov, decay = config.refine_optimizer == "nesterov", config.refine_weight_decay
         groups = [{"params": [self.head.weight]}]
         if config.visual_bias:
-            groups.append({"params": [self.head.bias], "weight_decay": 0.0 if config.refine_optimizer == "nesterov" else decay})
-        self.head.requires_grad_(True)
-        optimizer = optim.SGD(groups, config.refine_learning_rate, momentum=config.refine_momentum, weight_decay=decay, nesterov=nesterov)
-        scale = self.logit_scale.detach().exp()
-        answers = torch.arange(classes, device=self.device).repeat_interleave(config.refine_samples)
-        self.refinement_losses = []
-        for epoch in range(config.refine_passes):
-            generator = torch.Generator(self.device).manual_seed(seeds.derived_seed(self.stream.init_seed, "refine", task.index, epoch))
-            drawn = gaussians.sample(self.means, self.factors, config.refine_samples, generator).flatten(0, 1)  # (K * samples, D)
-            total = torch.zeros((), dtype=torch.float64, device=self.device)
-            for chosen in torch.randperm(len(drawn), generator=generator, device=self.device).split(REFINE_BATCH):
-                z = cosines(self.head(drawn[chosen]), self.text_features, scale)
-                loss = F.cross_entropy(z, answers[chosen])
-                optimizer.zero_grad(set_to_none=True)
-                loss.backward()
-                optimizer.step()
-                total += loss.detach() * len(chosen)
-            if epoch in (0, config.refine_passes - 1):
-                self.refinement_losses.append(float(total) / len(drawn))
-            if not torch.isfinite(total):
-                raise RunFailed(f"the refinement loss of task {task.index + 1} is not finite in pass {epoch + 1}; lower refine_learning_rate")
-        self.head.requires_grad_(False)
-        self.head.weight.grad = None
-        if config.visual_bias:
-            self.head.bias.grad = None
+            groups.append({"params": [self.head.bias], "weight_decay": 0.0 if nesterov else decay})
+        settings = {"momentum": config.refine_momentum, "weight_decay": decay, "nesterov": nesterov and config.refine_momentum > 0}
+        return Phase(
+            loss=lambda batch: F.cross_entropy(cosines(self.head(batch.images), self.text_features, scale), batch.labels),
+            optimizer=lambda: optim.SGD(groups, config.refine_learning_rate, **settings),
+            batch=REFINE_BATCH,
+            passes=config.refine_passes,
+            name="refinement",
+            advice="lower refine_learning_rate",
+        )
+
+    def _drawn(self, task: Task, done: int) -> Iterator[Batch]:
+        """Features of every class, shuffled, in batches; the same for every process."""
+        samples = self.config.refine_samples
+        answers = torch.arange(len(self.means), device=self.device).repeat_interleave(samples)
+        generator = torch.Generator(self.device).manual_seed(seeds.derived_seed(self.stream.init_seed, "refine", task.index, done))
+        drawn = gaussians.sample(self.means, self.factors, samples, generator).flatten(0, 1)  # (K * samples, D)
+        for chosen in torch.randperm(len(drawn), generator=generator, device=self.device).split(REFINE_BATCH):
+            yield Batch(drawn[chosen], answers[chosen])
 
     def diagnostics(self) -> dict:
         """The logit scale, the mean refinement loss of the first and the last pass, and the bytes of stored class statistics."""
@@ -195,6 +200,6 @@ class ClipTuning(Prompted):
             found |= {"refinement_losses": self.refinement_losses, "class_statistics_bytes": kept}
         return found
 
-    def predict(self, images: Tensor) -> Tensor:
+    def predict(self, batch: Batch) -> Tensor:
         """Scores of all classes seen, (B, K_seen)."""
-        return self.scores(self.backbone.features(images, self.prompts), self.text_features)
+        return self.scores(self.backbone.features(batch.images, self.prompts), self.text_features)

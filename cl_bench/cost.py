@@ -12,7 +12,7 @@ from cl_bench import backbone as backbones
 from cl_bench.backbone import Backbone
 from cl_bench.config import canonical_json
 from cl_bench.errors import InputError
-from cl_bench.method import GradientMethod, Method
+from cl_bench.method import Method
 from cl_bench.record import RunRecord, RunSpec
 from cl_bench.source import Source
 from cl_bench.stream import StreamInfo, task_infos
@@ -99,12 +99,12 @@ def _cost(spec: RunSpec, shapes: Shapes) -> Cost:
     infos = task_infos(spec.task_classes, spec.joint)
     sizes, tests = ([int(np.isin(labels, info.classes).sum()) for info in infos] for labels in (train, test))
     method = shapes.method(spec, max(sizes))
-    one, last = work.of(method, max(sizes)), len(infos) - 1
+    one = work.of(method, max(sizes))
     evaluating = [count * max(1, round(one.predicting)) for count in _evaluated(spec, method, sizes, tests)]
-    statistics = [_statistics(method, size, index == last) for index, size in enumerate(sizes)]
-    images = tuple(method.images_seen(size, index == last) for index, size in enumerate(sizes))
+    statistics = [method.statistics_images(info, size) for info, size in zip(infos, sizes, strict=True)]
+    images = tuple(method.images_seen(info, size) for info, size in zip(infos, sizes, strict=True))
     learning = tuple(one.of_learning(count, some, 1) for count, some in zip(images, statistics, strict=True))
-    passes = [method.forwards(size, index == last, spec.transform.augment != "none") for index, size in enumerate(sizes)]
+    passes = [method.forwards(info, size, spec.transform.augment != "none") for info, size in zip(infos, sizes, strict=True)]
     times = [max(1, round(done / count)) if count else 1 for done, count in zip(learning, images, strict=True)]
     return Cost(
         forwards=tuple(count * factor for count, factor in zip(passes, times, strict=True)),
@@ -126,15 +126,11 @@ def _cost(spec: RunSpec, shapes: Shapes) -> Cost:
 
 def _evaluated(spec: RunSpec, method: Method, sizes: Sequence[int], tests: Sequence[int]) -> list[int]:
     """Passes after every task: its evaluation, the losses that are followed and, after the last, the certificate."""
-    seen = np.cumsum(tests).tolist()
-    passes = [count * (not method.frozen) + new * (method.queries or method.frozen) for count, new in zip(seen, tests, strict=True)]
-    passes[-1] += 3 * (1 + method.queries) * min(seen[-1], certificate.BLOCKS * certificate.BATCH)
+    seen, looked_up = np.cumsum(tests).tolist(), method.queries or method.frozen  # un-prompted features are kept of every test image
+    passes = [count * (method.prediction_passes - looked_up) + new * looked_up for count, new in zip(seen, tests, strict=True)]
+    passes[-1] += 3 * method.prediction_passes * min(seen[-1], certificate.BLOCKS * certificate.BATCH)
     followed = [sum(sizes[: min(index + 1, runner.FOLLOWED_TASKS)]) if spec.losses else 0 for index in range(len(sizes))]
     return [count + kept for count, kept in zip(passes, followed, strict=True)]
-
-
-def _statistics(method: Method, images: int, last: bool) -> int:
-    return method.statistics_images(images, last) if isinstance(method, GradientMethod) else 0
 
 
 class Measured:
@@ -158,8 +154,8 @@ class Measured:
     def _add(self, record: RunRecord, method: Method, seen: int, predicted: int) -> None:
         largest = max(task.training_images for task in record.tasks)
         one = work.of(method, largest)
-        last = record.spec.num_learned - 1
-        statistics = sum(_statistics(method, task.training_images, index == last) for index, task in enumerate(record.tasks))
+        infos = task_infos(record.spec.task_classes, record.spec.joint)
+        statistics = sum(method.statistics_images(info, task.training_images) for info, task in zip(infos, record.tasks, strict=False))
         learned = one.of_learning(seen, statistics, len(record.tasks))
         besides = max(task.peak_memory_bytes for task in record.tasks) - work.memory_bytes(method, largest)
         for key in _kinds(record.spec):

@@ -19,11 +19,13 @@ from torch import Tensor, nn
 
 from cl_bench import seeds
 from cl_bench.backbone import Backbone
+from cl_bench.batch import Batch
 from cl_bench.errors import InputError
 from cl_bench.nn.pool import cosines, majority, nearest, uniform
 from cl_bench.nn.prompts import Prefixes, without_permute
 from cl_bench.query_tuning import QueryTuning, QueryTuningConfig
-from cl_bench.stream import StreamInfo, Task
+from cl_bench.stream import StreamInfo, Task, TaskInfo
+from cl_bench.trainer import Trainer
 from cl_bench.work import Extra
 
 AS_PUBLISHED = {
@@ -109,26 +111,26 @@ class DualPrompting(QueryTuning):
         """Where a test batch votes, or its images are handed each other's prompts."""
         return self.config.eval_batch if self.config.batchwise_eval or self.config.prefix_reshape == "reshape_asis" else None
 
-    def begin_task(self, task: Task) -> None:
+    def begin_task(self, task: Task, trainer: Trainer) -> None:
         """Start the task's E-prompt from the one before it."""
-        super().begin_task(task)
+        super().begin_task(task, trainer)
         if 0 < task.index < self.S:
             with torch.no_grad():
                 self.E[:, :, task.index] = self.E[:, :, task.index - 1]
 
-    def loss(self, images: Tensor, labels: Tensor, task: Task) -> Tensor:
+    def loss(self, batch: Batch, task: TaskInfo) -> Tensor:
         """CE over the current task's classes minus the pull of the chosen key towards the queries."""
-        similarity = cosines(self.backbone.frozen_features(images), self.k)  # (B, S)
+        similarity = cosines(batch.frozen_features(self.backbone), self.k)  # (B, S)
         ids = nearest(similarity.detach()[:, : self.tasks_seen], 1)
         self.count("nearest", ids, self.S)
         if task.index < self.S:
             ids = torch.full((1, 1), task.index, device=self.device)
         elif self.config.batchwise_train:
             ids = majority(ids, self.S)
-        self.count("selected", ids, self.S, len(images) // len(ids))
-        pulled = similarity.gather(1, ids.expand(len(images), -1)).mean()
-        features = self.backbone.features(images, self.prefixes(ids[:, 0], len(images)))
-        return self.cross_entropy(features, labels, task) - self.config.pull * pulled
+        self.count("selected", ids, self.S, len(batch) // len(ids))
+        pulled = similarity.gather(1, ids.expand(len(batch), -1)).mean()
+        features = self.backbone.features(batch.images, self.prefixes(ids[:, 0], len(batch)))
+        return self.cross_entropy(features, batch.labels, task) - self.config.pull * pulled
 
     def represent(self, images: Tensor, q: Tensor) -> Tensor:
         """Features under the G-prompt and the E-prompt whose key is nearest to the query."""

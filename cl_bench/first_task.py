@@ -21,7 +21,7 @@ from cl_bench.method import Method
 from cl_bench.record import RunSpec, digest
 from cl_bench.sealed import content_of
 from cl_bench.store import Store, write_atomically
-from cl_bench.trainer import Trainer
+from cl_bench.trainer import FirstTask, Trainer
 
 FACTS = "trained.json"
 UNSHARED = {"method", "method_version", "options", "task_classes", "order", "order_seed"}  # of a run's identity; see `key`
@@ -47,19 +47,17 @@ def is_stored(store: Store, name: str) -> bool:
     return os.path.exists(folder(store, name) / FACTS)
 
 
-class FirstTask:
+class StoredFirstTask(FirstTask):
     """The stored first task of one key. One process at a time trains it or computes from it; a process that dies frees it."""
 
     def __init__(self, place: Path, run_id: str):
         self._place, self._run_id = place, run_id
-        self.trained_by = run_id
-        self.borrowed_seconds = 0.0  # that what was taken from the store took to compute
 
     @classmethod
-    def of(cls, spec: RunSpec, store: Store, machine: dict) -> "FirstTask | None":
-        """That of a run on this machine; None for methods that share none."""
+    def of(cls, spec: RunSpec, store: Store, machine: dict) -> FirstTask:
+        """That of a run on this machine; its own for methods that share none."""
         name = key(spec, machine)
-        return None if name is None else cls(folder(store, name), spec.run_id())
+        return FirstTask() if name is None else cls(folder(store, name), spec.run_id())
 
     def fit(self, method: Method, trainer: Trainer, train: Callable[[], None]) -> None:
         """Bring the method and the trainer to where `train()` leaves them: from the store or, for the first to come, by training."""
@@ -73,7 +71,8 @@ class FirstTask:
                 return
         method.load_trained({name: value.to(method.device) for name, value in tensors.items()})
         trainer.images_seen, trainer.pass_losses = facts["images_seen"], facts["pass_losses"]
-        self.trained_by = facts["run"]
+        trainer.passes = len(trainer.pass_losses)
+        self.trained_by = facts["run"] if facts["run"] != self._run_id else None
         self.borrowed_seconds += facts["seconds"]
 
     def once(self, name: str, compute: Callable[[], dict[str, Tensor]], trainer: Trainer) -> dict[str, Tensor]:

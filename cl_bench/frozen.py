@@ -1,7 +1,6 @@
 """Features of the un-prompted backbone, computed once for every image that always enters the network in the same way."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -25,11 +24,6 @@ class FrozenFeatures:
         self._bounds, self._inputs = np.concatenate([[0], np.cumsum(sizes)]), inputs
         self._kept: WeakKeyDictionary[nn.Module, tuple[Tensor, set[int]]] = WeakKeyDictionary()  # features, and the parts that are computed
 
-    def announce(self, images: Tensor, positions: np.ndarray) -> Tensor:
-        """`images`, marked as the input of these positions. Whatever is derived from the tensor is a new tensor without the mark, but for `split`."""
-        images.frozen_features = Announced(self, positions)
-        return images
-
     def of(self, backbone: nn.Module, positions: np.ndarray) -> Tensor:
         """Features (B, D) of positions."""
         if backbone not in self._kept:
@@ -44,22 +38,20 @@ class FrozenFeatures:
             computed.add(part)
         return features[uploaded(positions, features.device)]
 
-
-@dataclass(frozen=True)
-class Announced:
-    """The mark of a batch: which images of which set it is. Called with a backbone it returns their features (B, D)."""
-
-    features: FrozenFeatures
-    positions: np.ndarray
-
-    def __call__(self, backbone: nn.Module) -> Tensor:
-        return self.features.of(backbone, self.positions)
+    def at(self, positions: np.ndarray) -> "Known":
+        """The features of positions, to be asked for with a network."""
+        return Known(self, positions)
 
 
-def split(images: Tensor, size: int) -> list[Tensor]:
-    """A batch in parts of at most `size`, marked as the batch is."""
-    parts = list(images.split(size))
-    mark = getattr(images, "frozen_features", None)
-    for number, part in enumerate(parts if mark else ()):
-        mark.features.announce(part, mark.positions[number * size :][:size])
-    return parts
+class Known:
+    """Features of some images of a set, computed at the first question."""
+
+    def __init__(self, features: FrozenFeatures, positions: np.ndarray):
+        self._features, self._positions = features, positions
+
+    def of(self, backbone: nn.Module) -> Tensor:
+        """Features (B, D) that the network gives the images."""
+        return self._features.of(backbone, self._positions)
+
+    def __getitem__(self, part: slice) -> "Known":
+        return Known(self._features, self._positions[part])

@@ -45,7 +45,7 @@ class ProjectionConfig(Strict):
 
 
 def statistics_images(config: ProjectionConfig, images: int, last: bool) -> int:
-    """Images of a task whose tokens are collected, for statistics in feature space."""
+    """Images of a task whose tokens are collected, for statistics in feature space; `last` is whether no task follows."""
     return 0 if last or config.energy == 0 else min(images, config.images or IMAGES)
 
 
@@ -73,8 +73,8 @@ def chosen_images(config: ProjectionConfig, task: Task, trainer: Trainer, exactl
 
 def published_images(config: ProjectionConfig, task: Task, trainer: Trainer, width: int, batch: int, passes: int) -> Iterator[Tensor]:
     """As many training images as the backbone has features, augmented as in a pass that no training uses."""
-    for images, _ in trainer.augmented(task, batch, chosen_images(config, task, trainer, width), passes):
-        yield images
+    for part in trainer.augmented(task, batch, chosen_images(config, task, trainer, width), passes):
+        yield part.images
 
 
 def principal_scores(X: Tensor, components: int) -> Tensor:

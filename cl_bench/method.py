@@ -8,8 +8,10 @@ from torch import Tensor, nn, optim
 from torch.nn import functional as F
 
 from cl_bench.backbone import Backbone
+from cl_bench.batch import Batch
 from cl_bench.config import Strict
 from cl_bench.nn.precision import network_in
+from cl_bench.phase import Phase
 from cl_bench.stream import StreamInfo, Task, TaskInfo
 from cl_bench.trainer import Trainer
 from cl_bench.work import Extra
@@ -36,13 +38,32 @@ class Method(nn.Module, ABC):
         super().__init__()
         self.config, self.backbone, self.stream = config, backbone, stream
 
-    @abstractmethod
     def learn(self, task: Task, trainer: Trainer) -> None:
         """Learn one task; called once per task, in order."""
+        self.grow(task)
+        self.begin_task(task, trainer)
+        trainer.first_task.fit(self, trainer, lambda: self.minimise(task, trainer))
+        self.end_task(task, trainer)
+
+    def begin_task(self, task: Task, trainer: Trainer) -> None:
+        """What comes before the phases, but for `grow`."""
+
+    def phases(self, task: TaskInfo) -> list[Phase]:
+        """The optimisations of a task, in order; none for what has no gradient. Costs are counted from them: they look at no image."""
+        return []
+
+    def minimise(self, task: Task, trainer: Trainer) -> None:
+        """All phases."""
+        phases = self.phases(task)
+        for phase in phases:
+            trainer.fit(task, phase, sum(each.passes for each in phases))
+
+    def end_task(self, task: Task, trainer: Trainer) -> None:
+        """What comes behind the phases: statistics, closed forms, alignment."""
 
     @abstractmethod
-    def predict(self, images: Tensor) -> Tensor:
-        """Scores (B, K_seen) of images (B, 3, H, W); changes nothing, and a row depends on its own image alone.
+    def predict(self, batch: Batch) -> Tensor:
+        """Scores (B, K_seen) of a batch's images (B, 3, H, W); changes nothing, and a row depends on its own image alone.
 
         What does otherwise by name, as published code does, says so: see `predicts_together`; scores (B, K) of all classes of the stream let
         those compete that no task has brought yet.
@@ -52,18 +73,18 @@ class Method(nn.Module, ABC):
     def grow(self, task: TaskInfo) -> None:
         """Allocate what the task adds to the state; called before it is learned, and once per learned task before a checkpoint is loaded."""
 
-    def loss_within(self, images: Tensor, labels: Tensor, task: TaskInfo) -> Tensor:
+    def loss_within(self, batch: Batch, task: TaskInfo) -> Tensor:
         """Summed cross-entropy of `predict`'s scores among the classes of the images' task, over the temperature of training where there is one."""
-        scores = self.predict(images)[:, task.first_label : task.first_label + len(task.classes)]  # (B, c)
-        return F.cross_entropy(scores / getattr(self.config, "temperature", 1.0), labels - task.first_label, reduction="sum")
+        scores = self.predict(batch)[:, task.first_label : task.first_label + len(task.classes)]  # (B, c)
+        return F.cross_entropy(scores / getattr(self.config, "temperature", 1.0), batch.labels - task.first_label, reduction="sum")
 
     @torch.inference_mode()
     def mean_loss(self, task: Task, precision: str = "fp32", batch: int = 256) -> float:
         """The mean of `loss_within` over a task's training images as at evaluation; nothing is learned from them."""
         total = torch.zeros((), dtype=torch.float64, device=self.device)
-        for images, labels in task.plain(batch):
+        for part in task.plain(batch):
             with network_in(precision):
-                total += self.loss_within(images, labels, task)
+                total += self.loss_within(part, task)
         return float(total) / len(task)
 
     @property
@@ -71,13 +92,26 @@ class Method(nn.Module, ABC):
         """The name under which runs with the same first task share its statistics, see `Trainer.once`; None where they do not."""
         return None
 
-    def forwards(self, images: int, last: bool, augmented: bool) -> int:
-        """Passes of one image through the backbone that learning a task of so many images costs, a backward pass counted as one more."""
-        return self.images_seen(images, last)
+    def is_last(self, task: TaskInfo) -> bool:
+        """Whether no task follows, so that what later tasks need is not computed."""
+        return task.index == self.stream.num_tasks - 1
 
-    def images_seen(self, images: int, last: bool) -> int:
-        """Images that pass through the network while a task of so many images is learned, as a trainer counts them: each once."""
+    def trained_images(self, task: TaskInfo, images: int) -> int:
+        """Images that pass forward and backward through the network while a task of so many is learned."""
+        return sum(phase.image_passes(images) for phase in self.phases(task))
+
+    def statistics_images(self, task: TaskInfo, images: int) -> int:
+        """Images that pass forward besides, for statistics: of what has no phases, each once."""
         return images
+
+    def images_seen(self, task: TaskInfo, images: int) -> int:
+        """Images that pass through the network while a task of so many images is learned, as a trainer counts them."""
+        return self.trained_images(task, images) + self.statistics_images(task, images)
+
+    def forwards(self, task: TaskInfo, images: int, augmented: bool) -> int:
+        """Forward-equivalents of learning a task of so many images, see `Phase.forwards`."""
+        trained = sum(phase.forwards * phase.image_passes(images) for phase in self.phases(task))
+        return trained + self.statistics_images(task, images)
 
     def extra(self) -> Extra:
         """What the method adds to the network's work, for planning."""
@@ -87,6 +121,11 @@ class Method(nn.Module, ABC):
     def keeps(self) -> str:
         """What a table must say is kept of old tasks' images besides what was trained, such as "a Gaussian of features per class"; "" for nothing."""
         return ""
+
+    @property
+    def prediction_passes(self) -> int:
+        """Forward passes of one image at prediction: 1, 2 with a query, as many as tasks where each has a network of its own."""
+        return 1 + self.queries
 
     @property
     def predicts_together(self) -> int | None:
@@ -137,38 +176,29 @@ class Method(nn.Module, ABC):
 
 
 class GradientMethod(Method):
-    """A method that minimises a loss: `learn` is begin_task, `Trainer.fit`, end_task."""
+    """A method of one phase, with the config's batch, passes and learning rate."""
 
-    def learn(self, task: Task, trainer: Trainer) -> None:
-        """Train on the task with the config's batch, passes and learning rate."""
-        self.grow(task)
-        self.begin_task(task)
-        if trainer.first_task is None:
-            self.minimise(task, trainer)
-        else:
-            trainer.first_task.fit(self, trainer, lambda: self.minimise(task, trainer))
-        self.end_task(task, trainer)
-
-    def minimise(self, task: Task, trainer: Trainer) -> None:
-        """All passes over the task with a new optimiser."""
-        trainer.fit(
-            task,
-            loss=lambda images, labels: self.loss(images, labels, task),
-            optimizer=self.make_optimizer(task),
-            after_backward=lambda: self.after_backward(task),
-            batch=self.config.batch,
-            passes=self.config.passes,
-            repeats=self.repeats(),
-            rate=self.rate,
-            drop_last=self.drop_last(),
-        )
+    def phases(self, task: TaskInfo) -> list[Phase]:
+        """That phase, made of what follows."""
+        return [
+            Phase(
+                loss=lambda batch: self.loss(batch, task),
+                optimizer=lambda: self.make_optimizer(task),
+                batch=self.config.batch,
+                passes=self.config.passes,
+                repeats=self.repeats(),
+                rate=lambda done, group: self.rate(done),
+                drop_last=self.drop_last(),
+                after_backward=lambda: self.after_backward(task),
+            )
+        ]
 
     @abstractmethod
-    def loss(self, images: Tensor, labels: Tensor, task: Task) -> Tensor:
+    def loss(self, batch: Batch, task: TaskInfo) -> Tensor:
         """The scalar to minimise; labels are positions in the class order."""
 
     @abstractmethod
-    def make_optimizer(self, task: Task) -> optim.Optimizer:
+    def make_optimizer(self, task: TaskInfo) -> optim.Optimizer:
         """A fresh optimiser for the task; a method that projects the finished update does it in here."""
 
     def repeats(self) -> int:
@@ -183,30 +213,9 @@ class GradientMethod(Method):
         """Whether a pass leaves out its last partial batch, as some published code does."""
         return False
 
-    def steps(self, images: int) -> int:
-        """Image passes of training on a task of so many images."""
-        together = self.repeats()
-        whole, rest = divmod(self.config.passes, together)  # shuffles, and passes of the last one
-        left_out = self.config.batch if self.drop_last() else 1
-        return whole * (together * images // left_out * left_out) + rest * images // left_out * left_out
-
-    def statistics_images(self, images: int, last: bool) -> int:
-        """Image passes after training on a task of so many images, for statistics; `last` is whether no task follows."""
-        return 0
-
-    def forwards(self, images: int, last: bool, augmented: bool) -> int:
-        """Forward and backward of every step, and the statistics."""
-        return 2 * self.steps(images) + self.statistics_images(images, last)
-
-    def images_seen(self, images: int, last: bool) -> int:
-        """Those of every step and of the statistics."""
-        return self.steps(images) + self.statistics_images(images, last)
-
-    def begin_task(self, task: Task) -> None:
-        """Called after `grow`, before training."""
-
-    def after_backward(self, task: Task) -> None:
+    def after_backward(self, task: TaskInfo) -> None:
         """Called between backward and the optimiser's step: a method that projects gradients edits `.grad` here."""
 
-    def end_task(self, task: Task, trainer: Trainer) -> None:
-        """Called after training: statistics, alignment."""
+    def statistics_images(self, task: TaskInfo, images: int) -> int:
+        """None, unless a subclass wants some."""
+        return 0

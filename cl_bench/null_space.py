@@ -24,11 +24,12 @@ from torch import Tensor, optim
 
 from cl_bench import seeds
 from cl_bench.backbone import Backbone
+from cl_bench.batch import Batch
 from cl_bench.config import Strict
 from cl_bench.errors import InputError
 from cl_bench.nn.projection import Nullity, ProjectedAdam, fused_projection, ln_loss, share_outside_null
 from cl_bench.nn.statistics import AttentionMoments
-from cl_bench.stream import StreamInfo, Task
+from cl_bench.stream import StreamInfo, Task, TaskInfo
 from cl_bench.trainer import Trainer
 from cl_bench.work import EIGEN, Extra
 
@@ -91,18 +92,19 @@ class NullSpaceUpdates:
             working_bytes=found.working_bytes + 8 * layers * M * M,
         )
 
-    def statistics_images(self, images: int, last: bool) -> int:
+    def statistics_images(self, task: TaskInfo, images: int) -> int:
         """One pass over the task, shared with what else the method wants to see."""
-        return max(images if not last and (self.config.b1 or self.config.b2) else 0, super().statistics_images(images, last))
+        own = images if not self.is_last(task) and (self.config.b1 or self.config.b2) else 0
+        return max(own, super().statistics_images(task, images))
 
-    def loss(self, images: Tensor, labels: Tensor, task: Task) -> Tensor:
+    def loss(self, batch: Batch, task: TaskInfo) -> Tensor:
         """CE + lambda L_LN; the second term from the second task on."""
-        loss = super().loss(images, labels, task)
+        loss = super().loss(batch, task)
         if self.config.ln and task.index > 0:
             loss = loss + self.config.ln_weight * ln_loss(self.P, self.P_prev, self.config.ln_red)
         return loss
 
-    def make_optimizer(self, task: Task) -> optim.Optimizer:
+    def make_optimizer(self, task: TaskInfo) -> optim.Optimizer:
         """Adam whose finished updates are projected; plain Adam in the first task or with nothing to project."""
         projections = self.projections() if task.index else []
         return ProjectedAdam(self.trained_parameters(), projections, **self.adam_settings()) if projections else super().make_optimizer(task)
@@ -126,7 +128,7 @@ class NullSpaceUpdates:
             self.inside = [share_outside_null(delta, C, self.config.nullity) for delta, C in deltas]
         self.R1, self.R2 = [], []
         moments = None
-        if task.index < self.stream.num_tasks - 1:
+        if not self.is_last(task):
             self.P_prev.copy_(self.P.detach())
             if self.config.b1 or self.config.b2:
                 moments = AttentionMoments(self.P, self.backbone.vit, self.config.cov_norm == "batches")

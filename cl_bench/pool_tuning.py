@@ -22,13 +22,14 @@ from torch import Tensor, nn
 
 from cl_bench import seeds
 from cl_bench.backbone import Backbone
+from cl_bench.batch import Batch
 from cl_bench.errors import InputError
 from cl_bench.nn.edits import Edits
 from cl_bench.nn.forward import tokens
 from cl_bench.nn.pool import Chosen, cosines, majority, nearest, uniform
 from cl_bench.nn.statistics import AttentionMoments, TokenMoments
 from cl_bench.query_tuning import QueryTuning, QueryTuningConfig
-from cl_bench.stream import StreamInfo, Task
+from cl_bench.stream import StreamInfo, Task, TaskInfo
 from cl_bench.trainer import Trainer
 from cl_bench.work import Extra
 
@@ -125,13 +126,13 @@ class PoolTuning(QueryTuning):
         ids = nearest(similarity, self.config.top_k)
         return Chosen(self.P, majority(ids, self.config.pool_size) if vote else ids, self.config.pool_size)
 
-    def loss(self, images: Tensor, labels: Tensor, task: Task) -> Tensor:
+    def loss(self, batch: Batch, task: TaskInfo) -> Tensor:
         """CE over the current task's classes minus the pull of the chosen keys towards the queries."""
-        similarity = cosines(self.backbone.frozen_features(images), self.K)  # (B, S)
+        similarity = cosines(batch.frozen_features(self.backbone), self.K)  # (B, S)
         chosen = self.choose(similarity.detach(), self.config.batchwise_train)
-        self.count("selected", chosen.ids, self.config.pool_size, len(images) // len(chosen.ids))
-        pulled = similarity.gather(1, chosen.ids.expand(len(images), -1)).sum(1).mean()
-        return self.cross_entropy(self.prompted(images, chosen), labels, task) - self.config.pull * pulled
+        self.count("selected", chosen.ids, self.config.pool_size, len(batch) // len(chosen.ids))
+        pulled = similarity.gather(1, chosen.ids.expand(len(batch), -1)).sum(1).mean()
+        return self.cross_entropy(self.prompted(batch.images, chosen), batch.labels, task) - self.config.pull * pulled
 
     def represent(self, images: Tensor, q: Tensor) -> Tensor:
         """Features under each image's own prompts, or the batch's with `batchwise_eval`."""
@@ -149,6 +150,6 @@ class PoolTuning(QueryTuning):
 
     def visits(self, task: Task, trainer: Trainer, rows: np.ndarray | None = None) -> Iterator[tuple[Tensor, Tensor, Chosen]]:
         """One plain pass over the task's images (or the given rows) after training: input, queries, and the prompts that prediction gives them."""
-        for images, _ in trainer.plain(task, self.statistics_batch, rows):
-            q = self.backbone.frozen_features(images)
-            yield images, q, self.choose(cosines(q, self.K), self.config.batchwise_eval)
+        for batch in trainer.plain(task, self.statistics_batch, rows):
+            q = batch.frozen_features(self.backbone)
+            yield batch.images, q, self.choose(cosines(q, self.K), self.config.batchwise_eval)

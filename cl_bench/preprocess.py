@@ -1,6 +1,6 @@
 """From uint8 images to the network's input, on the device and for a whole batch at once."""
 
-from collections.abc import Callable
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import torch
@@ -78,20 +78,25 @@ class Preprocess:
     def augmented(self, images: Images, pass_index: int | np.ndarray, indices: np.ndarray, ready: bool = False) -> Tensor:
         """Training input (B, 3, S, S): "none" as `plain`, "crop" a random resized crop (aspect 3/4 to 4/3, bilinear), "crop-flip" also
         mirrored every second time, else AutoAugment and then the crop. With the augmenter "torchvision" Pillow does it, see `augment`."""
-        return self.augmenting(images, pass_index, indices, ready)()
+        return next(self.augmented_batches([(images, pass_index, indices)], ready))
 
-    def augmenting(self, images: Images, pass_index: int | np.ndarray, indices: np.ndarray, ready: bool = False) -> Callable[[], Tensor]:
-        """Start what other processes do of `augmented`; the function returned does the rest. The pass may be another for every image."""
+    def augmented_batches(self, batches: Iterable[tuple[Images, int | np.ndarray, np.ndarray]], ready: bool = False) -> Iterator[Tensor]:
+        """`augmented` of each batch of images, their pass (or one for each image) and their indices; Pillow is one batch ahead of the caller."""
         if self.transform.augment == "none":
-            return lambda: self.plain(images, ready)
-        if self.uses_pillow:
-            from cl_bench.augment import augmenting  # torchvision takes a while to import
+            yield from (self.plain(images, ready) for images, _, _ in batches)
+        elif self.uses_pillow:
+            from cl_bench.augment import augmented_batches  # torchvision takes a while to import
 
-            passes = np.broadcast_to(pass_index, len(indices)).tolist()
-            numbered = [derived_seed(self.data_seed, self.transform.augment, *place) for place in zip(passes, indices.tolist(), strict=True)]
-            pixels = augmenting(images, self.transform, self.size, numbered, torch.get_num_threads())
-            return lambda: self.plain(pixels(), ready=True)
-        return lambda: self._batched(images, draw(self.transform, image_sizes(images), (self.data_seed, "augment", pass_index), indices))
+            numbered = ((images, self._seeds(passes, indices)) for images, passes, indices in batches)
+            for pixels in augmented_batches(numbered, self.transform, self.size, torch.get_num_threads()):
+                yield self.plain(pixels, ready=True)
+        else:
+            for images, passes, indices in batches:
+                yield self._batched(images, draw(self.transform, image_sizes(images), (self.data_seed, "augment", passes), indices))
+
+    def _seeds(self, pass_index: int | np.ndarray, indices: np.ndarray) -> list[int]:
+        passes = np.broadcast_to(pass_index, len(indices)).tolist()
+        return [derived_seed(self.data_seed, self.transform.augment, *place) for place in zip(passes, indices.tolist(), strict=True)]
 
     def _batched(self, images: Images, draws: pixel_ops.Draws) -> Tensor:
         frames = self.moved(images)

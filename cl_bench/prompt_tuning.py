@@ -14,6 +14,7 @@ from torch.nn import functional as F
 
 from cl_bench import seeds
 from cl_bench.backbone import Backbone
+from cl_bench.batch import Batch
 from cl_bench.config import Strict
 from cl_bench.errors import InputError
 from cl_bench.method import GradientMethod
@@ -68,7 +69,7 @@ class Prompted(GradientMethod):
     def trained_parameters(self) -> list:
         """The prompts and what else is trained, as parameters or parameter groups."""
 
-    def make_optimizer(self, task: Task) -> optim.Optimizer:
+    def make_optimizer(self, task: TaskInfo) -> optim.Optimizer:
         """A new Adam for all that is trained."""
         return optim.Adam(self.trained_parameters(), **self.adam_settings())
 
@@ -97,10 +98,10 @@ class PromptTuning(Prompted):
         init = "warm" if self.config.head_init == "published" else "uniform"
         self.head.grow(len(task.classes), generator, init, self.device)
 
-    def loss(self, images: Tensor, labels: Tensor, task: Task) -> Tensor:
+    def loss(self, batch: Batch, task: TaskInfo) -> Tensor:
         """CE(z / tau, y) over the classes of the current task."""
-        z = self.head.current(self.backbone.features(images, self.prompts))  # (B, c_t)
-        return F.cross_entropy(z / self.config.temperature, labels - task.first_label)
+        z = self.head.current(self.backbone.features(batch.images, self.prompts))  # (B, c_t)
+        return F.cross_entropy(z / self.config.temperature, batch.labels - task.first_label)
 
     def trained_parameters(self) -> list[torch.nn.Parameter]:
         """The prompts, then weight and bias of the current head."""
@@ -122,8 +123,8 @@ class PromptTuning(Prompted):
 
         def observe() -> dict[str, Tensor]:
             shared = not moments.batch_means  # processes cut their shares into batches of their own
-            for images, _ in trainer.plain(task, self.statistics_batch, shared=shared):
-                self.backbone.features(images, moments.observing(self.prompts))
+            for batch in trainer.plain(task, self.statistics_batch, shared=shared):
+                self.backbone.features(batch.images, moments.observing(self.prompts))
             sums = moments.sums()
             if shared:
                 trainer.world.add(sums.values())
@@ -131,6 +132,6 @@ class PromptTuning(Prompted):
 
         moments.take(trainer.once(self.statistics_name, observe))
 
-    def predict(self, images: Tensor) -> Tensor:
+    def predict(self, batch: Batch) -> Tensor:
         """Scores of all heads, (B, K_seen)."""
-        return self.head(self.backbone.features(images, self.prompts))
+        return self.head(self.backbone.features(batch.images, self.prompts))

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from cl_bench import seeds
 from cl_bench.backbone import Backbone, require_class_token
+from cl_bench.batch import Batch
 from cl_bench.config import Strict
 from cl_bench.method import GradientMethod
 from cl_bench.nn.heads import HeadInit, TaskHeads, new_head
@@ -76,7 +77,7 @@ class QueryTuning(GradientMethod):
         head = new_head(self.backbone.width, classes, self.config.head_init, self._head_generator(index)).to(self.device)
         return head.weight.detach(), head.bias.detach()
 
-    def begin_task(self, task: Task) -> None:
+    def begin_task(self, task: Task, trainer: Trainer) -> None:
         """Start counting choices anew."""
         self.counts = {}
 
@@ -84,7 +85,7 @@ class QueryTuning(GradientMethod):
         """Add choices among `size` entries to a histogram of the diagnostics."""
         self.counts[name] = self.counts.get(name, 0) + times * tally(chosen, size)
 
-    def cross_entropy(self, features: Tensor, labels: Tensor, task: Task) -> Tensor:
+    def cross_entropy(self, features: Tensor, labels: Tensor, task: TaskInfo) -> Tensor:
         """CE over the current task's classes."""
         return F.cross_entropy(self.head.current(features), labels - task.first_label)
 
@@ -92,20 +93,20 @@ class QueryTuning(GradientMethod):
         """What is trained, then weight and bias of the current head."""
         return [*self.trained_prompts(), *self.head.heads[-1].parameters()]
 
-    def forwards(self, images: int, last: bool, augmented: bool) -> int:
+    def forwards(self, task: TaskInfo, images: int, augmented: bool) -> int:
         """As for every method, and the queries: one an image where images enter unchanged, else one a step and one for statistics."""
-        asked = self.steps(images) + self.statistics_query * self.statistics_images(images, last)
-        return super().forwards(images, last, augmented) + (asked if augmented else images)
+        asked = self.trained_images(task, images) + self.statistics_query * self.statistics_images(task, images)
+        return super().forwards(task, images, augmented) + (asked if augmented else images)
 
     def adam_settings(self) -> dict:
         """The learning rate; no weight decay, betas 0.9 and 0.999."""
         return {"lr": self.config.learning_rate, "fused": self.device.type == "cuda"}
 
-    def make_optimizer(self, task: Task) -> optim.Optimizer:
+    def make_optimizer(self, task: TaskInfo) -> optim.Optimizer:
         """A new Adam for all that is trained."""
         return optim.Adam(self.trained_parameters(), **self.adam_settings())
 
-    def after_backward(self, task: Task) -> None:
+    def after_backward(self, task: TaskInfo) -> None:
         """Clip the global gradient norm."""
         if self.config.grad_clip:
             torch.nn.utils.clip_grad_norm_(self.trained_parameters(), self.config.grad_clip)
@@ -128,9 +129,9 @@ class QueryTuning(GradientMethod):
         """How often each entry was chosen for a training image."""
         return {name: counts.tolist() for name, counts in self.counts.items()}
 
-    def predict(self, images: Tensor) -> Tensor:
+    def predict(self, batch: Batch) -> Tensor:
         """Scores of all classes seen, (B, K_seen), or with `eval_classes=all` of all classes of the stream."""
-        return self.classify(self.represent(images, self.backbone.frozen_features(images)))
+        return self.classify(self.represent(batch.images, batch.frozen_features(self.backbone)))
 
     def classify(self, features: Tensor) -> Tensor:
         """Scores of features (B, D)."""

@@ -13,7 +13,7 @@ from cl_bench.assemble import batch_sizes, build_method, build_stream, open_sour
 from cl_bench.certificate import certify
 from cl_bench.duplicates import duplicates
 from cl_bench.errors import CannotRead, CannotWrite, InputError, OutOfMemory, RunFailed, Stopped, TimeIsUp
-from cl_bench.first_task import FirstTask
+from cl_bench.first_task import StoredFirstTask
 from cl_bench.method import Method
 from cl_bench.nn.precision import network_in
 from cl_bench.record import RunRecord, RunSpec, TaskRecord
@@ -21,7 +21,7 @@ from cl_bench.run_files import Say
 from cl_bench.sealed import DamagedRecord
 from cl_bench.store import Store
 from cl_bench.stream import EVALUATION_BATCH, Stream
-from cl_bench.trainer import Progress, Trainer
+from cl_bench.trainer import FirstTask, Progress, Trainer
 from cl_bench.world import ALONE, World, together
 
 FOLLOWED_TASKS = 2  # whose losses are followed, as in the NSP2 paper's figure
@@ -161,7 +161,9 @@ def _learn_remaining(
         if not world.told(not (terms.stop() or paused)):
             raise Stopped(f"stopped after task {index} of {stream.num_tasks}")
         torch.manual_seed(seeds.derived_seed(spec.init_seed, "task", index))
-        shared = FirstTask.of(spec, store, environment.machine(terms.device, record.threads, terms.compiles)) if shares and index == 0 else None
+        shared = FirstTask()
+        if shares and index == 0:
+            shared = StoredFirstTask.of(spec, store, environment.machine(terms.device, record.threads, terms.compiles))
         trainer = Trainer(spec.data_seed, device, spec.precision, progress, terms.micro_batch, accuracy, shared, world)
         start = time.perf_counter()
         method.learn(task, trainer)
@@ -184,12 +186,12 @@ def _learn_remaining(
             diagnostics=method.diagnostics(),
             checkpoint_sha256=hashlib.sha256(tensors).hexdigest(),
             predictions_sha256=hashlib.sha256(evaluation.predictions.tobytes()).hexdigest(),
-            learn_seconds=learned - start + (shared.borrowed_seconds if shared else 0.0),
+            learn_seconds=learned - start + shared.borrowed_seconds,
             evaluate_seconds=evaluated - learned,
             peak_memory_bytes=environment.peak_memory_bytes(terms.device),
             micro_batch=terms.micro_batch,
             kept_losses=losses,
-            first_task_of=shared.trained_by if shared and shared.trained_by != spec.run_id() else None,
+            first_task_of=shared.trained_by,
         )
         record = record.model_copy(update={"tasks": (*record.tasks, done)})
         run_files.save(record, store, tensors, predictions, stream.truth)

@@ -14,8 +14,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from cl_bench import assemble
 from cl_bench.backbone import Backbone
+from cl_bench.batch import Batch
 from cl_bench.errors import InputError
-from cl_bench.method import GradientMethod
 from cl_bench.nn.attention import explicit
 from cl_bench.nn.precision import autocast, network_in
 from cl_bench.nn.projection import ProjectedAdam
@@ -33,11 +33,11 @@ class _Timed(Trainer):
 
     seconds, images = 0.0, 0
 
-    def plain(self, task: Task, batch: int, chosen: np.ndarray | None = None, shared: bool = False) -> Iterator[tuple[Tensor, Tensor]]:
+    def plain(self, task: Task, batch: int, chosen: np.ndarray | None = None, shared: bool = False) -> Iterator[Batch]:
         start = _now(self.device)
-        for images, labels in super().plain(task, batch, chosen, shared):
-            self.images += len(images)
-            yield images, labels
+        for part in super().plain(task, batch, chosen, shared):
+            self.images += len(part)
+            yield part
         self.seconds += _now(self.device) - start
 
 
@@ -57,7 +57,7 @@ class Stopwatch:
         source = assemble.open_source(self.spec)
         self.stream: Stream = assemble.build_stream(self.spec, source, device)
         self.method = assemble.build_method(self.spec, source, device, self.stream.num_tasks)
-        if not isinstance(self.method, GradientMethod) or self.stream.num_tasks < 2:
+        if self.stream.num_tasks < 2 or not self.method.phases(self.stream.info(1)):
             raise InputError(f"{spec.method} trains nothing task after task; name a method that does with --methods")
         self.device, self.batch, self.backbone = device, batch, self.method.backbone
         self.trainer = _Timed(self.spec.data_seed, device, self.spec.precision)
@@ -75,7 +75,7 @@ class Stopwatch:
         statistics = [self._end_task(first) for _ in range(3)]
         self.task = self.stream.task(1)
         self.method.grow(self.task)
-        self.method.begin_task(self.task)
+        self.method.begin_task(self.task, self.trainer)
         inputs, labels = self.stream.probe(1, 1, self.batch)
         self.inputs = inputs(np.arange(min(self.batch, len(labels))))
         return None if None in statistics else median(statistics)
@@ -122,11 +122,12 @@ class Stopwatch:
     def evaluate(self) -> None:
         """The method's own prediction."""
         with network_in(self.spec.precision):
-            self.method.predict(self.inputs)
+            self.method.predict(Batch(self.inputs))
 
     def shares(self, rounds: int) -> dict[str, float]:
         """The share of each part of a step that waits for the part before it."""
-        optimizer, spent = self.method.make_optimizer(self.task), dict.fromkeys(PARTS, 0.0)
+        phase, spent = self.method.phases(self.task)[0], dict.fromkeys(PARTS, 0.0)
+        optimizer = phase.optimizer()
         if isinstance(optimizer, ProjectedAdam):
             optimizer.projections = [(parameter, self._watched(project, spent)) for parameter, project in optimizer.projections]
         order = np.arange(min(self.batch, len(self.task)))
@@ -141,14 +142,14 @@ class Stopwatch:
             with part("transfer"):
                 self.task.moved(order)
             with part("transform"):
-                images, labels = self.task.augmented(order, number)
+                batch = self.task.augmented(order, number)
             optimizer.zero_grad(set_to_none=True)
             with part("forward"), network_in(self.spec.precision):
-                loss = self.method.loss(images, labels, self.task)
+                loss = phase.loss(batch)
             with part("backward"):
                 loss.backward()
             with part("gradient projection"):
-                self.method.after_backward(self.task)
+                phase.after_backward()
             with part("optimiser"):
                 optimizer.step()
         spent["optimiser"] -= spent["update projection"]  # which is part of it
@@ -168,9 +169,9 @@ class Stopwatch:
     def flops(self) -> float:
         """Floating-point operations of a training step per image."""
         order = np.arange(min(self.batch, len(self.task), COUNTED))
-        images, labels = self.task.augmented(order, 0)
+        batch, phase = self.task.augmented(order, 0), self.method.phases(self.task)[0]
         with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):  # a CPU's fused attention is not counted
-            self.method.loss(images, labels, self.task).backward()
+            phase.loss(batch).backward()
         return counter.get_total_flops() / len(order)
 
     def peak(self) -> float:

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cl_bench.batch import Batch
 from cl_bench.errors import InputError, RunFailed
 from cl_bench.frozen import FrozenFeatures
 from cl_bench.preprocess import Preprocess
@@ -67,32 +68,27 @@ class Task(TaskInfo):
         """The chosen training images (positions within the task) as they are stored, on the device."""
         return self._preprocess.moved(self._train.pixels(chosen))
 
-    def augmented(self, chosen: np.ndarray, pass_index: int | np.ndarray) -> tuple[Tensor, Tensor]:
-        """Network input (B, 3, S, S) and labels (B,) of the chosen images (positions within the task), augmented for their pass."""
-        return self.augmenting(chosen, pass_index)()
+    def augmented(self, chosen: np.ndarray, pass_index: int | np.ndarray) -> Batch:
+        """The chosen images (positions within the task), augmented for their pass."""
+        return next(self.augmented_batches([(chosen, pass_index)]))
 
-    def augmenting(self, chosen: np.ndarray, pass_index: int | np.ndarray) -> Callable[[], tuple[Tensor, Tensor]]:
-        """Start `augmented`; the function returned waits for it. A trainer starts the next batch before it uses this one."""
-        begun = self._preprocess.augmenting(self._train.pixels(chosen), pass_index, self._rows[chosen], self._train.ready)
+    def augmented_batches(self, parts: Sequence[tuple[np.ndarray, int | np.ndarray]]) -> Iterator[Batch]:
+        """`augmented` of each part; where other processes augment, they are one part ahead."""
+        pixels = ((self._train.pixels(chosen), passes, self._rows[chosen]) for chosen, passes in parts)
+        unchanged = self._preprocess.transform.augment == "none"
+        for (chosen, _), images in zip(parts, self._preprocess.augmented_batches(pixels, self._train.ready), strict=True):
+            yield self._batch(images, chosen, known=unchanged)
 
-        def batch() -> tuple[Tensor, Tensor]:
-            images = begun()
-            if self._preprocess.transform.augment == "none":
-                images = self._frozen.announce(images, chosen)
-            return images, self.labels[uploaded(chosen, self._preprocess.device)]
-
-        return batch
-
-    def plain(self, batch: int, chosen: np.ndarray | None = None) -> Iterator[tuple[Tensor, Tensor]]:
+    def plain(self, batch: int, chosen: np.ndarray | None = None) -> Iterator[Batch]:
         """All images of the task (or the chosen ones), each once, as at evaluation; the last batch may be smaller."""
         chosen = np.arange(len(self)) if chosen is None else chosen
+        known = len(chosen) == len(self) or self._preprocess.transform.augment == "none"  # a few images do not pay for the whole task's features
         for start in range(0, len(chosen), batch):
             part = chosen[start : start + batch]
-            labels = self.labels[uploaded(part, self._preprocess.device)]
-            images = self._inputs(part)
-            if len(chosen) == len(self) or self._preprocess.transform.augment == "none":  # a few images do not pay for the whole task's features
-                images = self._frozen.announce(images, part)
-            yield images, labels
+            yield self._batch(self._inputs(part), part, known)
+
+    def _batch(self, images: Tensor, chosen: np.ndarray, known: bool) -> Batch:
+        return Batch(images, self.labels[uploaded(chosen, self._preprocess.device)], self._frozen.at(chosen) if known else None)
 
 
 @dataclass(frozen=True)
@@ -189,8 +185,8 @@ class Stream:
         return [task[start : start + together] for task in tasks for start in range(0, len(task), together)]
 
     @torch.inference_mode()
-    def evaluate(self, predict: Callable[[Tensor], Tensor], learned: int, batch: int = EVALUATION_BATCH, together: int | None = None) -> Evaluation:
-        """One pass over the test images of all tasks seen after learning `learned` tasks; `predict` gets images alone.
+    def evaluate(self, predict: Callable[[Batch], Tensor], learned: int, batch: int = EVALUATION_BATCH, together: int | None = None) -> Evaluation:
+        """One pass over the test images of all tasks seen after learning `learned` tasks; `predict` gets images without labels.
 
         `together`, where predictions depend on the batch, is the size of batches that hold one task's images each.
         """
@@ -201,7 +197,7 @@ class Stream:
         labels = torch.from_numpy(positions[rows]).to(device)
         answers, answers_within, finite = [], [], torch.ones((), dtype=torch.bool, device=device)
         for places in self._batches(positions[rows], batch, together):
-            scores = predict(self._frozen.announce(self._test_inputs(places), places))
+            scores = predict(Batch(self._test_inputs(places), None, self._frozen.at(places)))
             if scores.shape not in ((len(places), seen), (len(places), len(self._order))):
                 raise RuntimeError(f"predict returned scores of shape {tuple(scores.shape)}, expected {(len(places), seen)}")
             finite &= torch.isfinite(scores).all()

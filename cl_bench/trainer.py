@@ -2,23 +2,39 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from cl_bench.batch import Batch
 from cl_bench.errors import RunFailed
-from cl_bench.frozen import split
 from cl_bench.nn.precision import network_in
+from cl_bench.phase import Phase
 from cl_bench.seeds import permutation
-from cl_bench.stream import Task
+from cl_bench.stream import Task, TaskInfo
 from cl_bench.world import ALONE, World
 
 if TYPE_CHECKING:
-    from cl_bench.first_task import FirstTask
+    from cl_bench.method import Method
+
+
+class FirstTask:
+    """The first task of a run by itself, trained and described here; runs that share one extend it."""
+
+    trained_by: str | None = None  # the run that trained it, where that is another
+    borrowed_seconds = 0.0  # that what was taken from other runs took to compute
+
+    def fit(self, method: "Method", trainer: "Trainer", train: Callable[[], None]) -> None:
+        """Bring the method and the trainer to where `train()` leaves them."""
+        train()
+
+    def once(self, name: str, compute: Callable[[], dict[str, Tensor]], trainer: "Trainer") -> dict[str, Tensor]:
+        """The tensors that `compute()` returns for the trained task."""
+        return compute()
 
 
 @dataclass(frozen=True)
@@ -43,105 +59,107 @@ class Trainer:
     report: Callable[[Progress], None] = lambda progress: None
     micro_batch: int | None = None  # images that go through the network at a time; gradients of a batch are summed
     accuracy: float | None = None  # after the task before, to be reported
-    first_task: Optional["FirstTask"] = None  # while learning the first task, where runs share it
+    first_task: FirstTask = field(default_factory=FirstTask)  # another one while learning the first task, where runs share it
     world: World = ALONE  # the processes that share each batch
     images_seen: int = 0
+    passes: int = 0  # of the task so far, through all its phases
     pass_losses: list[float] = field(default_factory=list)
 
-    def fit(
-        self,
-        task: Task,
-        *,
-        loss: Callable[[Tensor, Tensor], Tensor],
-        optimizer: torch.optim.Optimizer,
-        batch: int,
-        passes: int,
-        repeats: int = 1,
-        rate: Callable[[int], float] = lambda done: 1.0,
-        drop_last: bool = False,
-        after_backward: Callable[[], None] | None = None,
-    ) -> None:
-        """Minimise `loss` for `passes` passes over the task, every image once a pass, last partial batch included unless `drop_last`.
+    def fit(self, task: Task, phase: Phase, planned: int | None = None) -> None:
+        """Minimise the phase's loss over the task's images; `planned` are the passes of all its phases.
 
-        `repeats` passes are shuffled together (an image may then stand twice in a batch). The learning rate is multiplied by
-        `rate(passes done)` at the start of each shuffle. Raises RunFailed when the loss is not finite or no batch is left.
+        The last partial batch of a shuffle is included unless the phase drops it. Passes that are shuffled together may bring an image twice into
+        a batch. Raises RunFailed when the loss is not finite or no batch is left.
         """
-        if drop_last and repeats * len(task) < batch:
-            few = f"{len(task)} images, batch {batch}"
+        if phase.drop_last and phase.repeats * len(task) < phase.batch:
+            few = f"{len(task)} images, batch {phase.batch}"
             raise RunFailed(f"drop_last leaves nothing of task {task.index + 1}: {few}; give drop_last=off or a smaller batch")
+        optimizer = phase.optimizer()
         rates = [group["lr"] for group in optimizer.param_groups]
-        for first in range(0, passes, repeats):
-            count = min(repeats, passes - first)
-            factor = rate(first)
-            for group, base in zip(optimizer.param_groups, rates, strict=True):
-                group["lr"] = base * factor
+        for done in range(0, phase.passes, phase.repeats):
+            count = min(phase.repeats, phase.passes - done)
+            _set_rates(optimizer, rates, phase, done)
             start = time.perf_counter()
-            mean = self._epoch(task, loss, optimizer, after_backward, batch, first, count, drop_last)
-            if not math.isfinite(mean):
-                raise RunFailed(f"the training loss of task {task.index + 1} became {mean} in pass {first + 1}; lower learning_rate")
+            mean = self._shuffle(task, phase, optimizer, count)
             self.pass_losses += [mean] * count
             speed = count * len(task) / (time.perf_counter() - start)
-            self.report(Progress(task.index, first + count, passes, mean, speed, self.accuracy))
-        trained = (parameter for group in optimizer.param_groups for parameter in group["params"])
-        if not all(bool(torch.isfinite(parameter).all()) for parameter in trained):
-            raise RunFailed(f"training task {task.index + 1} ended with parameters that are not finite; lower learning_rate")
+            self.report(Progress(task.index, self.passes, planned or phase.passes, mean, speed, self.accuracy))
+        if not all(bool(torch.isfinite(parameter).all()) for parameter in _trained(optimizer)):
+            raise RunFailed(f"training task {task.index + 1} ended with parameters that are not finite; {phase.advice}")
 
-    def _epoch(self, task, loss, optimizer, after_backward, batch, first, count, drop_last) -> float:
+    def fit_samples(self, task: TaskInfo, draw: Callable[[int], Iterable[Batch]], phase: Phase) -> list[float]:
+        """The same over samples that `draw(pass)` makes, batch by batch, in every process alike; the mean loss of each pass. Raises RunFailed."""
+        optimizer, means = phase.optimizer(), []
+        rates = [group["lr"] for group in optimizer.param_groups]
+        for done in range(phase.passes):
+            _set_rates(optimizer, rates, phase, done)
+            total, count = torch.zeros((), dtype=torch.float64, device=self.device), 0
+            for batch in draw(done):
+                total += self._step(phase, optimizer, batch, len(batch), shared=False) * len(batch)
+                count += len(batch)
+            means.append(_finite(float(total) / count, phase, task, done))
+        return means
+
+    def _shuffle(self, task: Task, phase: Phase, optimizer: torch.optim.Optimizer, count: int) -> float:
         """`count` passes shuffled together; the mean loss, fetched from the device once."""
-        order = permutation(count * len(task), self.data_seed, "shuffle", task.index, first)
-        order = order[: len(order) // batch * batch] if drop_last else order
+        order = permutation(count * len(task), self.data_seed, "shuffle", task.index, self.passes)
+        order = order[: len(order) // phase.batch * phase.batch] if phase.drop_last else order
+        sizes = [min(phase.batch, len(order) - start) for start in range(0, len(order), phase.batch)]
         total = torch.zeros((), dtype=torch.float64, device=self.device)
-        batches = [order[start : start + batch] for start in range(0, len(order), batch)]
-        trained = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        following = self._input(task, self.world.share(batches[0]), first, count)
-        for chosen, after in zip(batches, [*batches[1:], None], strict=True):
-            current = following
-            # with Pillow, other processes augment the next batch during this step
-            following = None if after is None else self._input(task, self.world.share(after), first, count)
-            images, labels = current()
-            optimizer.zero_grad(set_to_none=True)
-            value = self._backward(loss, images, labels, len(chosen))
-            if self.world.size > 1:
-                for parameter in trained:
-                    parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-                self.world.add(parameter.grad for parameter in trained)
-            if after_backward is not None:
-                after_backward()
-            optimizer.step()
-            total += value * len(chosen)
+        for size, batch in zip(sizes, self._batches(task, order, phase.batch, count), strict=True):
+            total += self._step(phase, optimizer, batch, size, shared=self.world.size > 1) * size
         self.images_seen += len(order)
         self.world.add([total])
-        return float(total) / len(order)
+        mean = _finite(float(total) / len(order), phase, task, self.passes)
+        self.passes += count
+        return mean
 
-    def _backward(self, loss: Callable[[Tensor, Tensor], Tensor], images: Tensor, labels: Tensor, batch: int) -> Tensor:
-        """The loss of a batch, or of this process's share of its `batch` images; its gradient is added to the parameters'."""
-        size = self.micro_batch or max(1, len(images))
-        parts = zip(split(images, size), labels.split(size), strict=True) if len(images) else ()
+    def _step(self, phase: Phase, optimizer: torch.optim.Optimizer, batch: Batch, size: int, shared: bool) -> Tensor:
+        """One step on a batch, or on this process's share of its `size` images; the loss."""
+        optimizer.zero_grad(set_to_none=True)
+        value = self._backward(phase.loss, batch, size)
+        if shared:
+            trained = list(_trained(optimizer))
+            for parameter in trained:
+                parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+            self.world.add(parameter.grad for parameter in trained)
+        phase.after_backward()
+        optimizer.step()
+        phase.after_step()
+        return value
+
+    def _batches(self, task: Task, order: np.ndarray, size: int, count: int) -> Iterator[Batch]:
+        """This process's share of every batch, augmented; of a small batch it may be empty."""
+        parts = [self._part(self.world.share(order[start : start + size]), len(task), count) for start in range(0, len(order), size)]
+        augmented = task.augmented_batches([part for part in parts if len(part[0])])
+        for chosen, _ in parts:
+            yield next(augmented) if len(chosen) else Batch(torch.empty(0), torch.empty(0))
+
+    def _part(self, chosen: np.ndarray, images: int, count: int) -> tuple[np.ndarray, int | np.ndarray]:
+        """Images and their passes; where several passes are mixed, each image has its own."""
+        if count == 1:
+            return chosen, self.passes
+        pass_of, image_of = np.divmod(chosen, images)
+        by_pass = np.argsort(pass_of, kind="stable")
+        return image_of[by_pass], self.passes + pass_of[by_pass]
+
+    def _backward(self, loss: Callable[[Batch], Tensor], batch: Batch, size: int) -> Tensor:
+        """The loss of a batch, or of this process's share of its `size` images; its gradient is added to the parameters'."""
         total = torch.zeros((), device=self.device)
-        for some_images, some_labels in parts:
+        for part in batch.split(self.micro_batch or max(1, len(batch))):
             with network_in(self.precision):
-                value = loss(some_images, some_labels)
-            if len(some_labels) < batch:
-                value = value * (len(some_labels) / batch)
+                value = loss(part)
+            if len(part) < size:
+                value = value * (len(part) / size)
             value.backward()
             total = total + value.detach()
         return total
 
     def once(self, name: str, compute: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
         """`compute()`, or what it returned for another run with the same first task; the name says all that it depends on besides."""
-        return compute() if self.first_task is None else self.first_task.once(name, compute, self)
+        return self.first_task.once(name, compute, self)
 
-    def _input(self, task: Task, chosen: np.ndarray, first: int, count: int) -> Callable[[], tuple[Tensor, Tensor]]:
-        """Augmented images, begun; where several passes are mixed, each image with its own pass's augmentation."""
-        if not len(chosen):  # this process's share of a small batch
-            return lambda: (torch.empty(0), torch.empty(0))
-        if count == 1:
-            return task.augmenting(chosen, first)
-        pass_of, image_of = np.divmod(chosen, len(task))
-        by_pass = np.argsort(pass_of, kind="stable")
-        return task.augmenting(image_of[by_pass], first + pass_of[by_pass])
-
-    def plain(self, task: Task, batch: int, chosen: np.ndarray | None = None, shared: bool = False) -> Iterator[tuple[Tensor, Tensor]]:
+    def plain(self, task: Task, batch: int, chosen: np.ndarray | None = None, shared: bool = False) -> Iterator[Batch]:
         """The task's images as at evaluation, counted; for statistics, in full precision and without gradients.
 
         With `shared` each process of a run sees its share of every batch; whoever sums over them calls `world.add`.
@@ -152,14 +170,28 @@ class Trainer:
                 self.images_seen += len(chosen)
                 yield from task.plain(batch, self.world.share(chosen))
                 return
-            for images, labels in task.plain(batch, chosen):
-                self.images_seen += len(images)
-                yield images, labels
+            for part in task.plain(batch, chosen):
+                self.images_seen += len(part)
+                yield part
 
-    def augmented(self, task: Task, batch: int, chosen: np.ndarray, pass_index: int) -> Iterator[tuple[Tensor, Tensor]]:
+    def augmented(self, task: Task, batch: int, chosen: np.ndarray, pass_index: int) -> Iterator[Batch]:
         """As `plain`, with the augmentation of a pass."""
         with torch.no_grad():
-            for start in range(0, len(chosen), batch):
-                images, labels = task.augmented(chosen[start : start + batch], pass_index)
-                self.images_seen += len(images)
-                yield images, labels
+            for part in task.augmented_batches([(chosen[start : start + batch], pass_index) for start in range(0, len(chosen), batch)]):
+                self.images_seen += len(part)
+                yield part
+
+
+def _trained(optimizer: torch.optim.Optimizer) -> Iterator[Tensor]:
+    return (parameter for group in optimizer.param_groups for parameter in group["params"])
+
+
+def _set_rates(optimizer: torch.optim.Optimizer, rates: list[float], phase: Phase, done: int) -> None:
+    for group, base in zip(optimizer.param_groups, rates, strict=True):
+        group["lr"] = base * phase.rate(done, group)
+
+
+def _finite(mean: float, phase: Phase, task: TaskInfo, done: int) -> float:
+    if not math.isfinite(mean):
+        raise RunFailed(f"the {phase.name} loss of task {task.index + 1} became {mean} in pass {done + 1}; {phase.advice}")
+    return mean

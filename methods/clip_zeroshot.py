@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from cl_bench.backbone import Backbone
+from cl_bench.batch import Batch
 from cl_bench.clip_tuning import ClipTuning, cosines, require_text
 from cl_bench.config import Strict
 from cl_bench.method import Method
@@ -43,18 +44,17 @@ class ClipZeroShot(Method):
         room = self.text_features.new_zeros(len(task.classes), self.text_features.shape[1])
         self.text_features = torch.cat([self.text_features, room])
 
-    def images_seen(self, images: int, last: bool) -> int:
+    def statistics_images(self, task: TaskInfo, images: int) -> int:
         """None."""
         return 0
 
-    def learn(self, task: Task, trainer: Trainer) -> None:
+    def begin_task(self, task: Task, trainer: Trainer) -> None:
         """Encode the task's class names."""
-        self.grow(task)
         self.text_features[task.first_label :] = self.backbone.text.encode(task.names, self.stream.templates)
 
-    def predict(self, images: Tensor) -> Tensor:
+    def predict(self, batch: Batch) -> Tensor:
         """Scores of all classes seen, (B, K_seen)."""
-        features, text = self.backbone.frozen_features(images), self.backbone.text
+        features, text = batch.frozen_features(self.backbone), self.backbone.text
         return cosines(features @ text.projection.T, self.text_features, math.exp(text.scale))
 
 

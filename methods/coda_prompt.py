@@ -19,11 +19,12 @@ from torch import Tensor, nn
 
 from cl_bench import seeds
 from cl_bench.backbone import Backbone
+from cl_bench.batch import Batch
 from cl_bench.errors import InputError
 from cl_bench.nn.heads import HeadInit
 from cl_bench.nn.prompts import Prefixes
 from cl_bench.query_tuning import QueryTuning, QueryTuningConfig
-from cl_bench.stream import StreamInfo, Task, TaskInfo
+from cl_bench.stream import StreamInfo, TaskInfo
 from cl_bench.work import Extra
 
 ALIASES = ("coda",)
@@ -108,11 +109,11 @@ class CodaPrompt(QueryTuning):
             blocks[layer] = p.chunk(2, dim=1)
         return Prefixes(blocks)
 
-    def loss(self, images: Tensor, labels: Tensor, task: Task) -> Tensor:
+    def loss(self, batch: Batch, task: TaskInfo) -> Tensor:
         """CE over the current task's classes, and the orthogonality penalty where it has a weight."""
-        prefixes = self.prefixes(self.backbone.frozen_features(images))
+        prefixes = self.prefixes(batch.frozen_features(self.backbone))
         self.lengths = {layer: torch.cat(pair, dim=1).detach().flatten(1).norm(dim=1).mean() for layer, pair in prefixes.blocks.items()}
-        loss = self.cross_entropy(self.backbone.features(images, prefixes), labels, task)
+        loss = self.cross_entropy(self.backbone.features(batch.images, prefixes), batch.labels, task)
         return loss + self.config.ortho_mu * self.penalty() if self.config.ortho_mu else loss
 
     def penalty(self) -> Tensor:

@@ -27,7 +27,7 @@ from cl_bench.nn.projection import ProjectedAdam
 from cl_bench.nn.prompts import Prefixes
 from cl_bench.nn.statistics import QueryMoments
 from cl_bench.nn.subspaces import Subspaces
-from cl_bench.stream import StreamInfo, Task
+from cl_bench.stream import StreamInfo, Task, TaskInfo
 from cl_bench.trainer import Trainer
 
 SUMMARY = "DualPrompt with gradients orthogonal to old tasks' queries (PGP, ICLR 2024)"
@@ -63,9 +63,9 @@ class DualPromptPGP(DualPrompting):
         for name in ("G", "E"):
             self.register_buffer(f"{name}_start", torch.zeros_like(getattr(self, name)), persistent=False)
 
-    def begin_task(self, task: Task) -> None:
+    def begin_task(self, task: Task, trainer: Trainer) -> None:
         """Remember the prompts, to measure their update, and the protected directions of all earlier tasks."""
-        super().begin_task(task)
+        super().begin_task(task, trainer)
         self.G_start.copy_(self.G.detach())
         self.E_start.copy_(self.E.detach())
         self.space.refresh()
@@ -85,7 +85,7 @@ class DualPromptPGP(DualPrompting):
             halves[half] = (rows - (rows @ M) @ M.mT).transpose(1, 2).flatten(2).view_as(halves[half])
         return torch.stack(halves, dim=1)
 
-    def make_optimizer(self, task: Task) -> optim.Optimizer:
+    def make_optimizer(self, task: TaskInfo) -> optim.Optimizer:
         """Plain Adam, or one whose finished updates are projected (pgp_stage=update)."""
         if self.config.pgp_stage == "grad" or not any(self.space.ranks()):
             return super().make_optimizer(task)
@@ -95,16 +95,16 @@ class DualPromptPGP(DualPrompting):
     def _prompts(self) -> list[tuple[nn.Parameter, int]]:
         return [(prompts, first) for prompts, first in ((self.G, 0), (self.E, len(self.G))) if len(prompts)]
 
-    def after_backward(self, task: Task) -> None:
+    def after_backward(self, task: TaskInfo) -> None:
         """Clip, then g <- g - (g M) M^T; E-prompts that no image used have no gradient."""
         super().after_backward(task)
         if self.config.pgp_stage == "grad":
             for prompts, first in self._prompts():
                 prompts.grad = self._outside(prompts.grad, first)
 
-    def statistics_images(self, images: int, last: bool) -> int:
+    def statistics_images(self, task: TaskInfo, images: int) -> int:
         """The images whose tokens are collected."""
-        return pgp.statistics_images(self.config, images, last)
+        return pgp.statistics_images(self.config, images, self.is_last(task))
 
     def end_task(self, task: Task, trainer: Trainer) -> None:
         """Grow every block's bases by the task's queries; nothing to do after the last task."""
@@ -113,7 +113,7 @@ class DualPromptPGP(DualPrompting):
         for delta, M in zip(keys, self.space.active.split([len(delta) for delta in keys]), strict=True):
             inside, whole = inside + float((delta @ M).square().sum()), whole + float(delta.square().sum())
         self.inside = (inside / whole) ** 0.5 if whole else 0.0
-        if task.index < self.stream.num_tasks - 1 and self.config.energy > 0:
+        if not self.is_last(task) and self.config.energy > 0:
             moments = self._published_moments if self.config.pgp_space == "sample_asis" else self._feature_moments
             with torch.no_grad():
                 rules = (self.config.pgp_energy, self.config.pgp_rank_rule, task.index == 0)
@@ -133,8 +133,8 @@ class DualPromptPGP(DualPrompting):
     def _feature_moments(self, task: Task, trainer: Trainer) -> Tensor:
         """Q_h^T Q_h over the number of rows, (blocks, H, d, d)."""
         moments = QueryMoments(len(self.space.M), self.backbone.vit)
-        for images, _ in trainer.plain(task, self.statistics_batch, pgp.chosen_images(self.config, task, trainer)):
-            self.backbone.features(images, moments.observing(self.statistics_prefixes(images, task)))
+        for batch in trainer.plain(task, self.statistics_batch, pgp.chosen_images(self.config, task, trainer)):
+            self.backbone.features(batch.images, moments.observing(self.statistics_prefixes(batch.images, task)))
         return moments.means()
 
     def _published_moments(self, task: Task, trainer: Trainer) -> Tensor:

@@ -24,7 +24,7 @@ from cl_bench.nn.statistics import AttentionMoments
 from cl_bench.null_space import NullSpaceConfig, NullSpaceUpdates
 from cl_bench.pool_tuning import AS_PUBLISHED as POOL_AS_PUBLISHED
 from cl_bench.pool_tuning import PoolConfig, PoolTuning
-from cl_bench.stream import StreamInfo, Task
+from cl_bench.stream import StreamInfo, Task, TaskInfo
 from cl_bench.trainer import Trainer
 
 SUMMARY = "L2P with updates in the null space of old tasks (NSP², NeurIPS 2024)"
@@ -84,16 +84,16 @@ class L2PNSP2(NullSpaceUpdates, PoolTuning):
 
         return [*found, (self.K, project)]
 
-    def statistics_images(self, images: int, last: bool) -> int:
+    def statistics_images(self, task: TaskInfo, images: int) -> int:
         """One pass also for the keys alone."""
-        return max(super().statistics_images(images, last), images if not last and self.config.key_proj else 0)
+        return max(super().statistics_images(task, images), images if not self.is_last(task) and self.config.key_proj else 0)
 
     def visit(self, task: Task, trainer: Trainer, moments: AttentionMoments | None) -> None:
         """Attention under the prompts that prediction chooses, and the queries' second moments; nothing after the last task."""
         if task.index:
             self.keys_inside = share_outside_null(self.K.detach() - self.K_prev, self.Cq[0], self.config.nullity)
         self.K_prev.copy_(self.K.detach())
-        if task.index == self.stream.num_tasks - 1 or not (moments or self.config.key_proj):
+        if self.is_last(task) or not (moments or self.config.key_proj):
             return
         sums = torch.zeros_like(self.Cq[0])
         for images, q, chosen in self.visits(task, trainer):

@@ -24,7 +24,7 @@ from cl_bench.nn.statistics import TokenMoments
 from cl_bench.nn.subspaces import Subspaces
 from cl_bench.pool_tuning import AS_PUBLISHED as POOL_AS_PUBLISHED
 from cl_bench.pool_tuning import PoolConfig, PoolTuning
-from cl_bench.stream import StreamInfo, Task
+from cl_bench.stream import StreamInfo, Task, TaskInfo
 from cl_bench.trainer import Trainer
 
 SUMMARY = "L2P with gradients orthogonal to old tasks' tokens (PGP, ICLR 2024)"
@@ -71,15 +71,15 @@ class L2PPGP(PoolTuning):
     def _random(self, name: str) -> torch.Generator | None:
         return seeds.generator(self.stream.init_seed, "random subspace", name) if self.config.pgp_space == "random" else None
 
-    def begin_task(self, task: Task) -> None:
+    def begin_task(self, task: Task, trainer: Trainer) -> None:
         """Remember prompts and keys, to measure their update, and the protected directions of all earlier tasks."""
-        super().begin_task(task)
+        super().begin_task(task, trainer)
         self.P_start.copy_(self.P.detach())
         self.K_start.copy_(self.K.detach())
         self.prompt_space.refresh()
         self.key_space.refresh()
 
-    def make_optimizer(self, task: Task) -> optim.Optimizer:
+    def make_optimizer(self, task: TaskInfo) -> optim.Optimizer:
         """Plain Adam, or one whose finished updates are projected (pgp_stage=update)."""
         projections = [(self.P, self.prompt_space.outside)] if any(self.prompt_space.ranks()) else []
         projections += [(self.K, self._key_update)] if any(self.key_space.ranks()) else []
@@ -94,22 +94,22 @@ class L2PPGP(PoolTuning):
     def _outside_keys(self, U: Tensor) -> Tensor:
         return self.key_space.outside(U[None])[0]
 
-    def after_backward(self, task: Task) -> None:
+    def after_backward(self, task: TaskInfo) -> None:
         """Clip, then g <- g - (g M) M^T; rows that no image chose have no gradient."""
         super().after_backward(task)
         if self.config.pgp_stage == "grad":
             self.P.grad = self.prompt_space.outside(self.P.grad)
             self.K.grad = self._outside_keys(self.K.grad)
 
-    def statistics_images(self, images: int, last: bool) -> int:
+    def statistics_images(self, task: TaskInfo, images: int) -> int:
         """The images whose tokens are collected."""
-        return pgp.statistics_images(self.config, images, last)
+        return pgp.statistics_images(self.config, images, self.is_last(task))
 
     def end_task(self, task: Task, trainer: Trainer) -> None:
         """Grow the bases by the task; nothing to do after the last one."""
         self.inside = self.prompt_space.share_inside(self.P.detach() - self.P_start)
         self.keys_inside = self.key_space.share_inside((self.K.detach() - self.K_start)[None])
-        if task.index == self.stream.num_tasks - 1:
+        if self.is_last(task):
             return
         moments = self._published_moments if self.config.pgp_space == "sample_asis" else self._feature_moments
         prompts, keys = moments(task, trainer)

@@ -20,7 +20,7 @@ from cl_bench.nn.projection import ProjectedAdam
 from cl_bench.nn.statistics import TokenMoments
 from cl_bench.nn.subspaces import Subspaces
 from cl_bench.prompt_tuning import PromptTuning, PromptTuningConfig
-from cl_bench.stream import StreamInfo, Task
+from cl_bench.stream import StreamInfo, Task, TaskInfo
 from cl_bench.trainer import Trainer
 
 ALIASES = ("pgp",)
@@ -57,7 +57,7 @@ class VPTPGP(PromptTuning):
         """As VPT-Seq, but for who adds the weight decay to the gradient."""
         return {**super().trunk(config), "pgp_wd": config.pgp_wd} if config.pgp_wd == "before" else super().trunk(config)
 
-    def begin_task(self, task: Task) -> None:
+    def begin_task(self, task: Task, trainer: Trainer) -> None:
         """Remember the prompts, to measure the update, and the protected directions of all earlier tasks."""
         self.P_start.copy_(self.P.detach())
         self.subspaces.refresh()
@@ -67,7 +67,7 @@ class VPTPGP(PromptTuning):
         settings = super().adam_settings()
         return {**settings, "weight_decay": 0.0} if self.config.pgp_wd == "before" else settings
 
-    def make_optimizer(self, task: Task) -> optim.Optimizer:
+    def make_optimizer(self, task: TaskInfo) -> optim.Optimizer:
         """Plain Adam, or one whose finished prompt update is projected (pgp_stage=update)."""
         if self.config.pgp_stage == "grad" or not any(self.subspaces.ranks()):
             return super().make_optimizer(task)
@@ -80,7 +80,7 @@ class VPTPGP(PromptTuning):
             return projected
         return self.config.eta * projected / (U.shape[2] - self.subspaces.active_ranks) ** 0.5 + (1 - self.config.eta) * U
 
-    def after_backward(self, task: Task) -> None:
+    def after_backward(self, task: TaskInfo) -> None:
         """g <- g - (g M) M^T."""
         if self.config.pgp_wd == "before":
             for parameter in self.trained_parameters():
@@ -93,20 +93,20 @@ class VPTPGP(PromptTuning):
         """Second moments of the same images' tokens."""
         return f"token-moments-{self.config.pgp_feat}-{self.config.images}"
 
-    def statistics_images(self, images: int, last: bool) -> int:
+    def statistics_images(self, task: TaskInfo, images: int) -> int:
         """The images whose tokens are collected."""
-        return statistics_images(self.config, images, last)
+        return statistics_images(self.config, images, self.is_last(task))
 
     def end_task(self, task: Task, trainer: Trainer) -> None:
         """Grow every block's basis by the task's tokens; nothing to do after the last task."""
         self.inside = self.subspaces.share_inside(self.P.detach() - self.P_start)
-        if task.index == self.stream.num_tasks - 1 or self.config.energy == 0:
+        if self.is_last(task) or self.config.energy == 0:
             return
         moments = TokenMoments(self.P, normalised=self.config.pgp_feat == "ln")
 
         def observe() -> dict[str, Tensor]:
-            for images, _ in trainer.plain(task, self.statistics_batch, chosen_images(self.config, task, trainer), shared=True):
-                self.backbone.features(images, moments.observing(self.prompts))
+            for batch in trainer.plain(task, self.statistics_batch, chosen_images(self.config, task, trainer), shared=True):
+                self.backbone.features(batch.images, moments.observing(self.prompts))
             return {"means": moments.means(trainer.world.add)}
 
         A = trainer.once(self.statistics_name, observe)["means"]

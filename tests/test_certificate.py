@@ -15,16 +15,16 @@ TASKS = [[2, 0], [1, 3, 4], [5, 6]]
 PROJECTION = torch.randn(3 * 16 * 16, 7, generator=torch.Generator().manual_seed(0))
 
 
-def alone(images):
-    return images.flatten(1) @ PROJECTION
+def alone(batch):
+    return batch.images.flatten(1) @ PROJECTION
 
 
-def voting(images):
-    return alone(images).mean(0, keepdim=True).expand(len(images), -1)
+def voting(batch):
+    return alone(batch).mean(0, keepdim=True).expand(len(batch), -1)
 
 
-def neighbour(images):
-    return alone(images.roll(1, dims=0))
+def neighbour(batch):
+    return alone(batch).roll(1, dims=0)
 
 
 def test_a_method_that_judges_each_image_by_itself_is_inductive():

@@ -156,8 +156,9 @@ def test_an_image_augmented_in_any_batch_or_process_is_the_same_and_changes_with
     assert not torch.equal(preprocess().augmented(images, 1, rows), whole) and not torch.equal(preprocess(4).augmented(images, 0, rows), whole)
     key = (3, "autoaugment-cifar10", 0)
     numbered = [seeds.derived_seed(*key, int(row)) for row in rows]
-    parallel = augment.augmenting(images, Transform(augment="autoaugment-cifar10"), 16, numbered, 2)()
-    assert np.array_equal(parallel, augment.augmenting(images, Transform(augment="autoaugment-cifar10"), 16, numbered, 1)())
+    policy, batches = Transform(augment="autoaugment-cifar10"), [(images, numbered), (images[:3], numbered[:3])]
+    one, two = (list(augment.augmented_batches(batches, policy, 16, processes)) for processes in (1, 2))
+    assert all(np.array_equal(a, b) for a, b in zip(one, two, strict=True)) and np.array_equal(two[0][:3], two[1])
 
 
 def test_the_slow_reference_path_is_taken_where_it_is_asked_for():

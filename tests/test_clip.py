@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from cl_bench import backbone as backbones
 from cl_bench import clip
 from cl_bench.backbone import require_plain
+from cl_bench.batch import Batch
 from cl_bench.config import BackboneSpec
 from cl_bench.errors import InputError, RunFailed
 from cl_bench.nn import gaussians
@@ -95,13 +96,13 @@ def test_zero_shot_equals_open_clips_own_zero_shot(images):
     theirs = reference("tiny-test-quickgelu")
     tokens = open_clip.get_tokenizer("tiny-test")([f"a photo of a class {c}." for task in TASKS for c in task])
     image, text = theirs.encode_image(images, normalize=True), theirs.encode_text(tokens, normalize=True)
-    assert torch.allclose(method.predict(images), theirs.logit_scale.exp() * image @ text.T, atol=1e-4)
+    assert torch.allclose(method.predict(Batch(images)), theirs.logit_scale.exp() * image @ text.T, atol=1e-4)
     assert sum(parameter.numel() for parameter in method.parameters() if parameter.requires_grad) == 0
     untrained = toys.method("clip-seq", 3, refine_head=False, passes=1, learning_rate=1e-12)
     untrained.prompts.P = torch.nn.Parameter(untrained.P[:, :0])  # no prompts
     untrained.grow(stream.info(0))
-    untrained.begin_task(stream.info(0))
-    assert torch.allclose(untrained.predict(images), method.predict(images)[:, :2], atol=1e-4)
+    untrained.begin_task(stream.info(0), None)
+    assert torch.allclose(untrained.predict(Batch(images)), method.predict(Batch(images))[:, :2], atol=1e-4)
 
 
 def test_nsp2_without_refinement_projection_and_ln_is_sequential_tuning_bit_for_bit():
@@ -126,11 +127,11 @@ def test_only_prompts_and_the_logit_scale_are_trained_and_the_towers_stay():
 
 def test_scores_are_bounded_by_the_logit_scale_and_new_classes_leave_old_scores_alone(images):
     method, stream = learned("clip-seq", upto=2)
-    before = method.predict(images)
+    before = method.predict(Batch(images))
     assert before.abs().max() <= method.logit_scale.exp() * (1 + 1e-6)
     method.grow(stream.info(2))
-    method.begin_task(stream.info(2))
-    assert torch.allclose(method.predict(images)[:, :5], before, atol=1e-5) and method.predict(images).shape == (6, 7)
+    method.begin_task(stream.info(2), None)
+    assert torch.allclose(method.predict(Batch(images))[:, :5], before, atol=1e-5) and method.predict(Batch(images)).shape == (6, 7)
 
 
 def test_refinement_changes_the_projection_alone_and_covariances_do_not_depend_on_it():
@@ -150,7 +151,7 @@ def test_class_statistics_are_those_of_each_class_in_stream_order_for_any_batch_
     toys.learn(other, stream, upto=1)
     assert torch.allclose(method.means, other.means, atol=1e-5) and torch.allclose(method.factors, other.factors, atol=1e-4)
     task = stream.task(0)
-    features = torch.cat([method.backbone.features(x, method.prompts) for x, _ in task.plain(100)]).detach()
+    features = torch.cat([method.backbone.features(x, method.prompts) for x in (batch.images for batch in task.plain(100))]).detach()
     for label in range(2):
         own = features[task.labels == label].double()
         assert torch.allclose(method.means[label].double(), own.mean(0), atol=1e-5)
@@ -252,7 +253,7 @@ def test_diagnostics_hold_both_the_nullities_and_the_refinement():
 
 
 def test_a_refinement_that_diverges_fails_the_run():
-    with pytest.raises(RunFailed, match="refinement loss of task 1 is not finite in pass .*; lower refine_learning_rate"):
+    with pytest.raises(RunFailed, match="refinement loss of task 1 became nan in pass .*; lower refine_learning_rate"):
         learned("clip-seq", upto=1, refine_learning_rate=1e38)
 
 

@@ -88,11 +88,11 @@ def test_the_penalty_is_zero_for_orthonormal_rows_and_by_hand_otherwise():
     with torch.no_grad():
         method.A[0][0] *= 2  # Gram matrix 4 I: entries (3, 0, 0, 3), mean square 4.5
     assert method.penalty().item() == pytest.approx(4.5, abs=1e-4)
-    images, labels = next(task.plain(6))
+    batch = next(task.plain(6))
     free = toys.method("coda-prompt", 3, components=6)
     free.grow(task)
     free.load_state(method.state())
-    assert (method.loss(images, labels, task) - free.loss(images, labels, task)).item() == pytest.approx(2.25, abs=1e-4)
+    assert (method.loss(batch, task) - free.loss(batch, task)).item() == pytest.approx(2.25, abs=1e-4)
 
 
 def test_dropping_the_last_batch_is_an_option_and_a_task_smaller_than_a_batch_fails_with_a_reason():

@@ -4,6 +4,7 @@ import pytest
 import torch
 import toys
 
+from cl_bench.batch import Batch
 from cl_bench.errors import InputError, RunFailed
 from cl_bench.gradient_projection import principal_scores
 from cl_bench.nn.attention import attention_with, queries, queries_keys_values, split_heads
@@ -64,8 +65,8 @@ def test_the_missing_permute_mixes_images_as_the_card_of_the_fault_says():
 def test_the_reshape_differs_in_a_batch_and_not_for_one_image():
     right, wrong = (after(2, prefix_reshape=choice) for choice in ("permute", "reshape_asis"))
     wrong.load_state(right.state())
-    assert torch.allclose(right.predict(IMAGES[:1]), wrong.predict(IMAGES[:1]), atol=1e-6)
-    assert not torch.allclose(right.predict(IMAGES), wrong.predict(IMAGES), atol=1e-3)
+    assert torch.allclose(right.predict(Batch(IMAGES[:1])), wrong.predict(Batch(IMAGES[:1])), atol=1e-6)
+    assert not torch.allclose(right.predict(Batch(IMAGES)), wrong.predict(Batch(IMAGES)), atol=1e-3)
 
 
 def test_after_a_task_only_its_own_slice_the_general_prompt_and_its_head_changed():
@@ -81,7 +82,7 @@ def test_a_tasks_prompt_starts_as_the_one_before():
     method = after(1)
     task = toys.stream(TASKS).task(1)
     method.grow(task)
-    method.begin_task(task)
+    method.begin_task(task, None)
     assert torch.equal(method.E[:, :, 1], method.E[:, :, 0])
 
 
@@ -131,7 +132,7 @@ def old_queries(method, tasks=TASKS):
         found[index].append(queries(block.attn, block.norm1(x)).transpose(0, 1).flatten(1, 2))
         return prefixes.attend(index, block, x, read)
 
-    for images, _ in toys.stream(tasks).task(0).plain(24):
+    for images in (batch.images for batch in toys.stream(tasks).task(0).plain(24)):
         method.backbone.features(images, Watched(prefixes, attend))
     return [torch.cat(parts, dim=1).detach() for parts in found]
 
@@ -183,8 +184,8 @@ def test_only_keys_lose_part_of_their_gradient_unless_values_are_projected_too()
         task = toys.stream(TASKS).task(1)
         for built in (method, free):
             built.grow(task)
-            built.begin_task(task)
-            built.loss(*next(task.plain(20)), task).backward()
+            built.begin_task(task, None)
+            built.loss(next(task.plain(20)), task).backward()
             built.after_backward(task)
         assert not torch.equal(method.G.grad[:, 0], free.G.grad[:, 0]) and not torch.equal(method.E.grad[:, 0], free.E.grad[:, 0])
         assert torch.equal(method.G.grad[:, 1], free.G.grad[:, 1]) != values and torch.equal(method.k.grad, free.k.grad)
@@ -217,7 +218,7 @@ def test_the_published_statistics_are_scores_of_as_many_images_as_features():
     method = after(1, "dualprompt-pgp", per_class=20, energy=0.9, **AS_IS)
     assert method.space.M.shape == (2, 1, 32, 32)
     rows = seeds.permutation(40, 3, "pgp images", 0)[:32]
-    images = toys.stream(TASKS, per_class=20).task(0).augmented(rows, 3)[0]
+    images = toys.stream(TASKS, per_class=20).task(0).augmented(rows, 3).images
     vit = method.backbone.vit
     first = vit.blocks[0]
     Z = principal_scores(queries(first.attn, first.norm1(vit._pos_embed(vit.patch_embed(images)))).flatten(1), 50)

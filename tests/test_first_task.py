@@ -43,15 +43,15 @@ def test_every_method_that_shares_goes_on_from_the_stored_task_as_from_its_own(n
     def learned(method, trunk):
         stream = toys.stream(TASKS)
         for index in range(stream.num_tasks):
-            trainer = toys.learn(method, stream, index + 1, index, first_task=trunk if index == 0 else None)[0]
+            trainer = toys.learn(method, stream, index + 1, index, **({"first_task": trunk} if trunk and index == 0 else {}))[0]
             if index == 0:
                 seen, losses, said = trainer.images_seen, list(trainer.pass_losses), method.diagnostics()
         return method.state(), seen, losses, said
 
     passes = {"passes": 3}
     alone = learned(toys.method(name, 3, **passes), None)
-    learned(toys.method(first, 3, **passes), first_task.FirstTask(tmp_path, "a"))
-    trunk = first_task.FirstTask(tmp_path, "b")
+    learned(toys.method(first, 3, **passes), first_task.StoredFirstTask(tmp_path, "a"))
+    trunk = first_task.StoredFirstTask(tmp_path, "b")
     shared = learned(toys.method(name, 3, **passes), trunk)
     assert trunk.trained_by == "a" and trunk.borrowed_seconds > 0
     assert shared[1:] == alone[1:]

@@ -5,7 +5,6 @@ import pytest
 import torch
 import toys
 
-from cl_bench.frozen import split
 from cl_bench.nn.edits import NONE
 
 TASKS = [[2, 0], [1, 3, 4], [5, 6]]
@@ -48,10 +47,10 @@ def test_parts_of_a_batch_share_them_too():
     toys.learn(method, stream, upto=1, micro_batch=4)
     assert counting.images == 24
     task = stream.task(1)
-    images, _ = task.augmented(np.array([30, 2, 17, 2, 8]), 0)
-    parts = torch.cat([method.backbone.frozen_features(part) for part in split(images, 2)])
-    assert torch.equal(parts, method.backbone.frozen_features(images)) and counting.images == 24 + 36
-    assert [len(part) for part in split(torch.zeros(5), 2)] == [2, 2, 1]
+    batch = task.augmented(np.array([30, 2, 17, 2, 8]), 0)
+    parts = torch.cat([part.frozen_features(method.backbone) for part in batch.split(2)])
+    assert torch.equal(parts, batch.frozen_features(method.backbone)) and counting.images == 24 + 36
+    assert [len(part) for part in batch.split(2)] == [2, 2, 1] and torch.cat([part.labels for part in batch.split(2)]).equal(batch.labels)
 
 
 def test_statistics_of_a_few_images_do_not_query_the_whole_task():
@@ -64,19 +63,20 @@ def test_statistics_of_a_few_images_do_not_query_the_whole_task():
 def test_cached_features_are_those_of_the_network_in_any_order():
     task, trunk = toys.stream(TASKS).task(1), toys.backbone()
     chosen = np.array([30, 2, 17, 2])
-    images = task.augmented(chosen, 0)[0]
-    assert torch.allclose(trunk.frozen_features(images), trunk.features(images), atol=1e-5)
-    whole = torch.cat([trunk.frozen_features(x) for x, _ in task.plain(7)])
-    assert torch.equal(whole[chosen], trunk.frozen_features(images))
+    batch = task.augmented(chosen, 0)
+    assert torch.allclose(batch.frozen_features(trunk), trunk.features(batch.images), atol=1e-5)
+    whole = torch.cat([part.frozen_features(trunk) for part in task.plain(7)])
+    assert torch.equal(whole[chosen], batch.frozen_features(trunk))
 
 
-def test_two_networks_and_changed_images_never_share_features():
-    task, one, two = toys.stream(TASKS).task(0), toys.backbone(), toys.backbone(seed=3)
-    images, _ = next(task.plain(5))
-    assert not torch.allclose(one.frozen_features(images), two.frozen_features(images), atol=1e-2)
-    for changed in (images.flip(3), images[:2], images + 1.0, images.clone()):
-        assert not hasattr(changed, "frozen_features")
-        assert torch.allclose(one.frozen_features(changed), one.features(changed), atol=1e-6)
+def test_two_networks_never_share_features_and_test_images_tell_neither_label_nor_place():
+    stream, one, two = toys.stream(TASKS), toys.backbone(), toys.backbone(seed=3)
+    batch = next(stream.task(0).plain(5))
+    assert not torch.allclose(batch.frozen_features(one), batch.frozen_features(two), atol=1e-2)
+    shown = []
+    stream.evaluate(lambda given: shown.append(given) or torch.zeros(len(given), 2), 1)
+    assert all(given.labels is None for given in shown)
+    assert not [name for given in shown for name in vars(given.known) if not name.startswith("_")]
 
 
 def test_a_resumed_evaluation_finds_the_same_bits():
@@ -87,14 +87,14 @@ def test_a_resumed_evaluation_finds_the_same_bits():
     seen = {}
 
     def watching(stream):
-        def predict(images):
-            seen.setdefault(stream, []).append(method.backbone.frozen_features(images))
-            return torch.zeros(len(images), 7)
+        def predict(batch):
+            seen.setdefault(stream, []).append(batch.frozen_features(method.backbone))
+            return torch.zeros(len(batch), 7)
 
         return predict
 
-    gradual.evaluate(lambda images: method.predict(images)[:, :2], 1)
-    gradual.evaluate(lambda images: method.predict(images)[:, :5], 2)
+    gradual.evaluate(lambda batch: method.predict(batch)[:, :2], 1)
+    gradual.evaluate(lambda batch: method.predict(batch)[:, :5], 2)
     gradual.evaluate(watching(gradual), 3, batch=10)
     at_once.evaluate(watching(at_once), 3, batch=10)
     assert all(torch.equal(a, b) for a, b in zip(seen[gradual], seen[at_once], strict=True))

@@ -45,7 +45,8 @@ def test_bases_are_orthonormal_nested_and_leave_a_direction_free():
 
 def test_key_bases_hold_the_queries_and_prompt_bases_the_tokens_and_the_chosen_prompts():
     method = after(1, "l2p-pgp", energy=1.0, key_energy=0.999, top_k=1, prompt_length=1)
-    queries = torch.cat([F.normalize(method.backbone.features(x), dim=1) for x, _ in toys.stream(TASKS).task(0).plain(9)]).double()
+    batches = toys.stream(TASKS).task(0).plain(9)
+    queries = torch.cat([F.normalize(method.backbone.features(batch.images), dim=1) for batch in batches]).double()
     M = method.key_space.M[0][:, : method.key_space.ranks()[0]]
     assert (queries - queries @ M @ M.T).norm() ** 2 < 0.0011 * queries.norm() ** 2
     alone = after(1, "l2p-pgp", energy=0.5, pgp_combine="x_only")
@@ -71,8 +72,8 @@ def test_projected_gradients_leave_old_tokens_alone_under_plain_steps_and_not_un
     assert update.diagnostics()["update_inside_protected"] < 1e-4 and update.diagnostics()["key_update_inside_protected"] < 1e-4
     task = toys.stream(TASKS).task(2)
     plain.grow(task)
-    plain.begin_task(task)
-    plain.loss(*next(task.plain(20)), task).backward()
+    plain.begin_task(task, None)
+    plain.loss(next(task.plain(20)), task).backward()
     plain.after_backward(task)
     for parameter, space in ((plain.P, plain.prompt_space), (plain.K, plain.key_space)):
         grad = parameter.grad if parameter is plain.P else parameter.grad[None]
@@ -131,7 +132,7 @@ def test_the_published_statistics_take_as_many_images_as_features():
     from cl_bench import seeds
 
     rows = seeds.permutation(40, 3, "pgp images", 0)[:32]
-    images = stream.task(0).augmented(rows, 3)[0]
+    images = stream.task(0).augmented(rows, 3).images
     Z = principal_scores(method.backbone.vit.patch_embed(images).flatten(1), 9)
     values, vectors = torch.linalg.eigh(Z @ Z.T)
     energies = values.flip(0) ** 2
@@ -173,7 +174,7 @@ def test_projection_works_in_the_original_form_too_on_image_tokens_alone():
     method = after(2, "l2p-pgp", layers=1, carry="accumulate", head="prompt", energy=0.9)
     assert method.prompt_space.ranks()[0] > 0
     X = []
-    for images, _ in toys.stream(TASKS).task(0).plain(24):
+    for images in (batch.images for batch in toys.stream(TASKS).task(0).plain(24)):
         vit = method.backbone.vit
         X.append(vit._pos_embed(vit.patch_embed(images)).flatten(0, 1))  # tokens that enter the first block do not depend on prompts
     X = torch.cat(X).double()
@@ -222,7 +223,7 @@ def test_rows_never_chosen_have_no_part_in_c2_and_b2_only_scales_them():
     stream = toys.stream(TASKS)
     toys.learn(method, stream, upto=1)
     chosen = torch.zeros(6, dtype=torch.bool)
-    for images, _ in stream.task(0).plain(9):
+    for images in (batch.images for batch in stream.task(0).plain(9)):
         chosen[method.choose(F.normalize(method.backbone.features(images), dim=1) @ F.normalize(method.K, dim=1).T, False).ids.unique()] = True
     never = (~chosen).repeat_interleave(4)
     assert never.any() and not never.all()

@@ -10,6 +10,7 @@ import torch
 import toys
 
 from cl_bench import registry
+from cl_bench.batch import Batch
 from cl_bench.errors import RunFailed
 from cl_bench.method import GradientMethod
 from cl_bench.nn.precision import network_in
@@ -53,7 +54,7 @@ def test_scores_cover_exactly_the_classes_seen_after_every_task(name, tasks):
     for index in range(stream.num_tasks):
         toys.learn(method, stream, upto=index + 1, start=index)
         seen = sum(len(task) for task in (tasks if method.joint else tasks[: index + 1]))
-        scores = method.predict(some_images())
+        scores = method.predict(Batch(some_images()))
         assert scores.shape == (20, seen)
         assert torch.isfinite(scores).all()
         evaluation = stream.evaluate(method.predict, index + 1)
@@ -80,10 +81,10 @@ def test_it_learns_something(name, tasks):
 def test_predictions_depend_on_the_image_alone(name, tasks):
     method, _ = already_learned(name, tasks)
     images = some_images()
-    together = method.predict(images)
-    alone = torch.cat([method.predict(image[None]) for image in images])
+    together = method.predict(Batch(images))
+    alone = torch.cat([method.predict(Batch(image[None])) for image in images])
     order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
-    shuffled = method.predict(images[order])
+    shuffled = method.predict(Batch(images[order]))
     assert torch.allclose(together, alone, atol=1e-5)
     assert torch.allclose(together[order], shuffled, atol=1e-5)
     assert torch.equal(together.argmax(1), alone.argmax(1))
@@ -93,9 +94,9 @@ def test_predictions_depend_on_the_image_alone(name, tasks):
 def test_predicting_changes_nothing(name, tasks):
     method, stream = already_learned(name, tasks)
     before = {key: value.clone() for key, value in method.state_dict().items()}
-    first = method.predict(some_images())
+    first = method.predict(Batch(some_images()))
     stream.evaluate(method.predict, stream.num_tasks)
-    assert torch.equal(first, method.predict(some_images()))
+    assert torch.equal(first, method.predict(Batch(some_images())))
     assert all(torch.equal(value, before[key]) for key, value in method.state_dict().items())
 
 
@@ -124,7 +125,7 @@ def test_the_first_task_does_not_depend_on_how_many_follow(name):
         stream = toys.stream(tasks)
         method = toys.method(name, stream.num_tasks, components=2 * stream.num_tasks)  # CODA-Prompt shares its components among the tasks
         toys.learn(method, stream, upto=1)
-        outcomes.append(method.predict(some_images()))
+        outcomes.append(method.predict(Batch(some_images())))
     assert torch.equal(outcomes[0], outcomes[1]) and torch.equal(outcomes[0], outcomes[2])
 
 
@@ -142,7 +143,7 @@ def test_a_restored_method_goes_on_bit_for_bit(name):
     for index in range(2):
         resumed.grow(stream.info(index))
     resumed.load_state(state)
-    assert torch.equal(resumed.predict(some_images()), interrupted.predict(some_images()))
+    assert torch.equal(resumed.predict(Batch(some_images())), interrupted.predict(Batch(some_images())))
     toys.learn(resumed, stream, start=2)
     assert all(torch.equal(value, resumed.state()[key]) for key, value in whole.state().items())
 
@@ -200,13 +201,13 @@ def reachable(start) -> set[int]:
 def test_every_training_image_is_seen_once_a_pass_and_the_last_partial_batch_too(name):
     stream = toys.stream(TASKS[1], joint=toys.method_class(name).joint)
     task, seen = stream.task(0), []
-    original = task.augmenting
+    original = task.augmented_batches
 
-    def counted(chosen, pass_index):
-        seen.append((pass_index, len(chosen), tuple(chosen)))
-        return original(chosen, pass_index)
+    def counted(parts):
+        seen.extend((pass_index, len(chosen), tuple(chosen)) for chosen, pass_index in parts)
+        return original(parts)
 
-    task.augmenting = counted
+    task.augmented_batches = counted
     toys.learn(toys.method(name, 1, batch=10, passes=2), Recorded(task))
     for pass_index in range(2):
         rows = [row for p, _, chosen in seen if p == pass_index for row in chosen]
@@ -274,10 +275,10 @@ def test_what_a_run_costs_is_what_passes_through_the_network(name, augment):
     method = toys.method(name, stream.num_tasks, batch=5)
     passing = Passing(method.backbone.vit)
     for index in range(stream.num_tasks):
-        images, last, before = len(stream.task(index)), index == stream.num_tasks - 1, passing.images
+        task, images, before = stream.info(index), len(stream.task(index)), passing.images
         [trainer] = toys.learn(method, stream, index + 1, index)
-        assert passing.images - before == method.forwards(images, last, augment != "none")
-        assert trainer.images_seen == method.images_seen(images, last)
+        assert passing.images - before == method.forwards(task, images, augment != "none")
+        assert trainer.images_seen == method.images_seen(task, images)
         before = passing.images
         evaluation = stream.evaluate(method.predict, index + 1)
         sizes = stream.test_sizes[: len(evaluation.correct)]
@@ -307,6 +308,6 @@ def test_with_the_network_in_bf16_it_learns_and_keeps_full_precision(name):
     }
     assert all(bool(value.isfinite().all()) for value in half.state().values())
     with network_in("bf16"):
-        found = half.predict(some_images())
-    exact = half.predict(some_images())
+        found = half.predict(Batch(some_images()))
+    exact = half.predict(Batch(some_images()))
     assert found.dtype == torch.float32 and not torch.equal(found, exact) and torch.allclose(found, exact, rtol=0.1, atol=0.1 * exact.std().item())

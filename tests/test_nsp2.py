@@ -22,7 +22,7 @@ def test_covariances_are_positive_and_add_up_over_tasks():
     toys.learn(two, stream, upto=2, start=1)
     moments = AttentionMoments(two.P, two.backbone.vit)
     with torch.no_grad():
-        for images, _ in stream.task(1).plain(7):
+        for images in (batch.images for batch in stream.task(1).plain(7)):
             two.backbone.features(images, moments.observing(two.prompts))
     assert torch.allclose(two.C1, after_one + moments.covariances()[0] / moments.rows, rtol=1e-4, atol=1e-5 * two.C1.abs().max().item())
     assert torch.linalg.eigvalsh(two.C1).min() > -1e-8 and torch.linalg.eigvalsh(two.C2).min() > -1e-8

@@ -1,6 +1,5 @@
 """CLIP-NSP2 against numbers of the published implementation: loss, projected steps, class statistics, refinement (folder `shared/oracle`)."""
 
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -12,8 +11,10 @@ from timm.layers import QuickGELU
 from torch import Tensor, nn
 
 from cl_bench import clip_tuning
+from cl_bench.batch import Batch
 from cl_bench.nn import gaussians
 from cl_bench.stream import StreamInfo, TaskInfo
+from cl_bench.trainer import Trainer
 
 pytestmark = oracle.HERE
 IMAGES, CLASSES, STEPS = 24, 2, 12  # of a task
@@ -36,15 +37,12 @@ class Place(TaskInfo):
         return IMAGES
 
 
-@dataclass
-class Plain:
-    """In the place of a trainer: the task's images in order."""
+class Plain(Trainer):
+    """A trainer whose images for statistics are the task's in order."""
 
     def plain(self, task: TaskInfo, batch: int):
         with torch.no_grad():
-            yield from zip(
-                oracle.images(task.index, IMAGES).split(batch), (torch.arange(IMAGES) % CLASSES + task.first_label).split(batch), strict=True
-            )
+            yield from Batch(oracle.images(task.index, IMAGES), torch.arange(IMAGES) % CLASSES + task.first_label).split(batch)
 
 
 def built(tag: str, numbers: dict) -> ClipNSP2:
@@ -96,7 +94,7 @@ def test_clip_nsp2_learns_and_predicts_as_the_published_code(tag, given_draws):
     for index in range(3):
         task, t = Place(index, (2 * index, 2 * index + 1), 2 * index, (str(2 * index), str(2 * index + 1))), f"t{index}"
         method.grow(task)
-        method.begin_task(task)
+        method.begin_task(task, None)
         optimizer, rate, losses = method.make_optimizer(task), method.config.learning_rate, []
         images, labels = oracle.images(index, IMAGES), torch.arange(IMAGES) % CLASSES + task.first_label
         for step in range(STEPS):
@@ -104,7 +102,7 @@ def test_clip_nsp2_learns_and_predicts_as_the_published_code(tag, given_draws):
                 group["lr"] = rate * float(numbers[f"{tag}:{t}_lr_factor"][step // 3])
             batch = slice(8 * (step % 3), 8 * (step % 3) + 8)
             optimizer.zero_grad()
-            loss = method.loss(images[batch], labels[batch], task)
+            loss = method.loss(Batch(images[batch], labels[batch]), task)
             loss.backward()
             losses.append(loss.item())
             if step == 0:
@@ -117,9 +115,9 @@ def test_clip_nsp2_learns_and_predicts_as_the_published_code(tag, given_draws):
         assert close(f"{t}_P_end", method.P) and close(f"{t}_s_end", method.logit_scale)
         with torch.no_grad():
             assert close(f"{t}_test_feature", method.backbone.features(test, method.prompts))
-            assert close(f"{t}_test_logits_unrefined", method.predict(test))
+            assert close(f"{t}_test_logits_unrefined", method.predict(Batch(test)))
         given_draws.update(task=index, epoch=0)
-        method.end_task(task, Plain())
+        method.end_task(task, Plain(data_seed=0))
         own = slice(task.first_label, task.first_label + CLASSES)
         factors = gaussians.unpack(method.factors[own], 48).double()
         assert close(f"{t}_mean", method.means[own]) and close(f"{t}_cov", factors @ factors.mT @ probe)
@@ -129,7 +127,7 @@ def test_clip_nsp2_learns_and_predicts_as_the_published_code(tag, given_draws):
         assert method.diagnostics()["refinement_losses"] == pytest.approx([refined[0], refined[-1]], rel=EXACT)
         assert close(f"{t}_head_weight", method.head.weight) and close(f"{t}_head_bias", method.head.bias)
         with torch.no_grad():
-            assert close(f"{t}_test_logits", method.predict(test))
+            assert close(f"{t}_test_logits", method.predict(Batch(test)))
         for layer in range(3) if index < 2 else ():
             key = f"{t}_l{layer}"
             assert close(f"{key}_C1", method.C1[layer] @ probe) and close(f"{key}_C2", method.C2[layer])

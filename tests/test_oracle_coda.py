@@ -5,6 +5,7 @@ import pytest
 import torch
 from cl_bench.methods.coda_prompt import CodaPrompt, orthonormal_beside
 
+from cl_bench.batch import Batch
 from cl_bench.stream import StreamInfo
 
 pytestmark = oracle.HERE
@@ -61,7 +62,7 @@ def test_components_learn_and_predict_as_in_the_public_code(tag, tasks, options)
             method.head.heads[index].bias.copy_(oracle.drawn("last.bias", (9,), 0.02)[rows])
         for part, found in new_rows(method, index).items():
             assert same(found, numbers[f"{t}_gs_{part}"], ADAM if part.endswith("p") else EXACT), (index, part)
-        method.begin_task(task)
+        method.begin_task(task, None)
         optimizer, losses = method.make_optimizer(task), []
         factors = [method.rate(epoch) for epoch in range(EPOCHS)]
         assert factors == pytest.approx(numbers[f"{t}_lr_factor"].tolist(), abs=1e-6)
@@ -69,7 +70,7 @@ def test_components_learn_and_predict_as_in_the_public_code(tag, tasks, options)
             optimizer.param_groups[0]["lr"] = 0.03 * factors[step // BATCHES]
             images = oracle.images(3 * index + step % BATCHES)
             optimizer.zero_grad()
-            loss = method.loss(images, oracle.labels(index), task)
+            loss = method.loss(Batch(images, oracle.labels(index)), task)
             loss.backward()
             losses.append(loss.item())
             if step == 0:
@@ -88,7 +89,7 @@ def test_components_learn_and_predict_as_in_the_public_code(tag, tasks, options)
             for layer, pair in method.prefixes(query).blocks.items():
                 assert oracle.close(torch.stack(pair) @ oracle.probe(1, columns=2).float(), numbers[f"{t}_test_l{layer}_prefix"], ADAM)
             assert oracle.close(method.represent(test, query), numbers[f"{t}_test_feature"], EXACT)
-            assert oracle.close(method.predict(test), numbers[f"{t}_test_logits"], EXACT)
+            assert oracle.close(method.predict(Batch(test)), numbers[f"{t}_test_logits"], EXACT)
 
 
 @pytest.mark.parametrize("index", [1, 2])

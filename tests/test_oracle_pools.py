@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from cl_bench import registry
+from cl_bench.batch import Batch
 from cl_bench.nn.attention import queries
 from cl_bench.nn.edits import Watched
 from cl_bench.nn.pool import cosines, majority, nearest
@@ -38,12 +39,12 @@ class Images:
 
     data_seed: int = 0
 
-    def augmented(self, task: TaskInfo, batch: int, chosen: np.ndarray, pass_index: int) -> Iterator[tuple[Tensor, None]]:
+    def augmented(self, task: TaskInfo, batch: int, chosen: np.ndarray, pass_index: int) -> Iterator[Batch]:
         assert len(chosen) == STATISTICS
         with torch.no_grad():
-            yield from ((images, None) for images in oracle.images(200 + task.index, STATISTICS).split(batch))
+            yield from Batch(oracle.images(200 + task.index, STATISTICS)).split(batch)
 
-    def plain(self, task: TaskInfo, batch: int, chosen: np.ndarray) -> Iterator[tuple[Tensor, None]]:
+    def plain(self, task: TaskInfo, batch: int, chosen: np.ndarray) -> Iterator[Batch]:
         return self.augmented(task, batch, chosen, 0)
 
 
@@ -88,12 +89,12 @@ class Walk:
         with torch.no_grad():
             for parameter, value in zip(method.head.heads[-1].parameters(), head(index), strict=True):
                 parameter.copy_(value)
-        method.begin_task(task)
+        method.begin_task(task, None)
         optimizer, rows = method.make_optimizer(task), slice(oracle.CLASSES * index, oracle.CLASSES * (index + 1))
         current = method.head.heads[-1]
         for number, chosen in enumerate(self.numbers[f"{self.tag}:{t}_sets"]):
             optimizer.zero_grad()
-            loss = method.loss(oracle.images(chosen), oracle.labels(index), task)
+            loss = method.loss(Batch(oracle.images(chosen), oracle.labels(index)), task)
             loss.backward()
             terms = [float(self.numbers[f"{self.tag}:{t}_s{number}_{term}"]) for term in ("ce", "pull")]
             assert loss.item() == pytest.approx(terms[0] - method.config.pull * terms[1], rel=2 * self.tolerance)
@@ -127,7 +128,7 @@ class Walk:
             q = method.backbone.frozen_features(images)
             assert self.close(f"t{index}_test_query", q)
             assert self.close(f"t{index}_{key}_feature", method.represent(images, q)), (index, key)
-            assert oracle.close(method.predict(images), self.numbers[f"{self.tag}:t{index}_{key}_logits"][:, :columns], self.tolerance)
+            assert oracle.close(method.predict(Batch(images)), self.numbers[f"{self.tag}:t{index}_{key}_logits"][:, :columns], self.tolerance)
 
 
 def set_up(method: QueryTuning, numbers: dict) -> QueryTuning:

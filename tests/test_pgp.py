@@ -52,9 +52,9 @@ def test_with_plain_gradient_steps_both_stages_agree():
     method = after(1, energy=0.9)
     task = toys.stream(TASKS).task(1)
     method.grow(task)
-    method.begin_task(task)
-    images, labels = next(task.plain(20))
-    method.loss(images, labels, task).backward()
+    method.begin_task(task, None)
+    batch = next(task.plain(20))
+    method.loss(batch, task).backward()
     raw = method.P.grad.clone()
     method.after_backward(task)
     for layer, M in enumerate(bases(method)):
@@ -105,7 +105,7 @@ def test_the_nsp_norm_scales_as_nsp2_does():
     from cl_bench.errors import InputError
 
     method = after(1, energy=0.9, pgp_stage="update", pgp_norm="nsp", eta=0.8)
-    method.begin_task(None)
+    method.begin_task(None, None)
     U = torch.randn_like(method.P)
     for layer, M in enumerate(bases(method)):
         D, r = M.shape

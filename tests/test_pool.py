@@ -5,6 +5,7 @@ import torch
 import toys
 from torch.nn import functional as F
 
+from cl_bench.batch import Batch
 from cl_bench.errors import InputError
 from cl_bench.nn.pool import Chosen, cosines, majority, nearest, tally
 from cl_bench.nn.prompts import DeepPrompts
@@ -28,12 +29,12 @@ def test_heads_to_come_compete_with_the_values_that_they_start_from():
     every, seen = (kind(kind.Config(**options, eval_classes=which), toys.backbone(), info) for which in ("all", "seen"))
     for method in (every, seen):
         toys.learn(method, stream, upto=1)
-    scores = every.predict(IMAGES)
-    assert scores.shape == (7, 7) and torch.equal(scores[:, :2], seen.predict(IMAGES))
+    scores = every.predict(Batch(IMAGES))
+    assert scores.shape == (7, 7) and torch.equal(scores[:, :2], seen.predict(Batch(IMAGES)))
     every.grow(stream.task(1))
     weight = every.head.heads[1].weight
     assert weight.std() < 0.03 and every.head.heads[1].bias.abs().max() == 0  # truncated normal, no bias
-    assert torch.allclose(every.predict(IMAGES), scores, atol=1e-6)
+    assert torch.allclose(every.predict(Batch(IMAGES)), scores, atol=1e-6)
 
 
 def test_the_largest_cosines_are_chosen_and_the_lower_position_of_equal_ones():
@@ -77,10 +78,10 @@ def test_the_loss_by_hand():
     method = toys.method("l2p", 3, batchwise_train=False, pull=0.7)
     task = toys.stream(TASKS).task(0)
     method.grow(task)
-    method.begin_task(task)
-    images, labels = next(task.plain(6))
+    method.begin_task(task, None)
+    batch = next(task.plain(6))
     total = 0.0
-    for image, label in zip(images, labels, strict=True):
+    for image, label in zip(batch.images, batch.labels, strict=True):
         q = method.backbone.features(image[None])[0]
         similarity = torch.stack([q @ key / q.norm() / key.norm() for key in method.K])
         best = similarity.topk(2)
@@ -88,19 +89,19 @@ def test_the_loss_by_hand():
         features = method.backbone.features(image[None], Chosen(method.P, best.indices[None], 4))
         z[:2] = method.head.current(features)[0]  # scores of all classes, those outside the task masked
         total = total + F.cross_entropy(z, label) - 0.7 * best.values.sum()
-    assert method.loss(images, labels, task).item() == pytest.approx(total.item() / 6, abs=1e-4)
+    assert method.loss(batch, task).item() == pytest.approx(total.item() / 6, abs=1e-4)
 
 
 def test_the_pull_moves_keys_only_and_the_cross_entropy_moves_none():
     task = toys.stream(TASKS).task(0)
-    images, labels = next(task.plain(6))
+    batch = next(task.plain(6))
     for pull, moved in ((0.0, False), (1.0, True)):
         method = toys.method("l2p", 3, pull=pull)
         method.grow(task)
-        loss = method.loss(images, labels, task)
+        loss = method.loss(batch, task)
         keys = torch.autograd.grad(loss, method.K, allow_unused=True, retain_graph=True)[0]
         assert (keys is not None and bool(keys.abs().max() > 0)) == moved
-    similarity = cosines(method.backbone.frozen_features(images), method.K)
+    similarity = cosines(method.backbone.frozen_features(batch.images), method.K)
     assert torch.autograd.grad(similarity.sum(), method.P, allow_unused=True)[0] is None
     assert similarity.abs().max() <= 1 + 1e-6
 
@@ -169,18 +170,18 @@ def test_the_original_form_reads_the_mean_of_its_prompts_outputs(position):
 def test_a_vote_at_prediction_depends_on_the_batch_and_a_choice_by_image_does_not():
     method = after(2, pool_size=7, top_k=1)
     method.K.data = method.backbone.frozen_features(IMAGES).clone()  # each image is nearest to a key of its own
-    alone = torch.cat([method.predict(image[None]) for image in IMAGES])
-    assert torch.allclose(method.predict(IMAGES), alone, atol=1e-5)
+    alone = torch.cat([method.predict(Batch(image[None])) for image in IMAGES])
+    assert torch.allclose(method.predict(Batch(IMAGES)), alone, atol=1e-5)
     voting = after(2, pool_size=7, top_k=1, batchwise_eval=True)
     voting.load_state(method.state())
-    assert not torch.allclose(voting.predict(IMAGES), alone, atol=1e-3)
+    assert not torch.allclose(voting.predict(Batch(IMAGES)), alone, atol=1e-3)
 
 
 def test_gradients_are_clipped_to_one_global_norm_with_the_head():
     method = toys.method("l2p", 3, grad_clip=0.01)
     task = toys.stream(TASKS).task(0)
     method.grow(task)
-    method.loss(*next(task.plain(6)), task).backward()
+    method.loss(next(task.plain(6)), task).backward()
     method.after_backward(task)
     assert sum(p.grad.square().sum() for p in method.trained_parameters()).sqrt().item() == pytest.approx(0.01, rel=1e-3)
 

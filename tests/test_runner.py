@@ -100,7 +100,7 @@ def test_a_failed_run_keeps_its_finished_tasks_and_says_why(toy_request, tmp_pat
     spec = spec_of(toy_request, "seq")
     kind = registry.method_class("vpt-seq")
     original = kind.loss
-    monkeypatch.setattr(kind, "loss", lambda self, images, labels, task: original(self, images, labels, task) * (np.nan if task.index == 2 else 1.0))
+    monkeypatch.setattr(kind, "loss", lambda self, batch, task: original(self, batch, task) * (np.nan if task.index == 2 else 1.0))
     with pytest.raises(RunFailed, match="training loss of task 3 became nan"):
         execute(spec, tmp_path)
     failed = Store(tmp_path).load(spec)
@@ -111,7 +111,7 @@ def test_a_failed_run_keeps_its_finished_tasks_and_says_why(toy_request, tmp_pat
 
 def test_an_error_inside_a_method_fails_the_run_by_its_name(toy_request, tmp_path, monkeypatch):
     spec = spec_of(toy_request, "seq")
-    monkeypatch.setattr(registry.method_class("vpt-seq"), "predict", lambda self, images: torch.zeros(len(images), 99))
+    monkeypatch.setattr(registry.method_class("vpt-seq"), "predict", lambda self, batch: torch.zeros(len(batch), 99))
     with pytest.raises(RunFailed, match="RuntimeError: predict returned scores of shape"):
         execute(spec, tmp_path)
 
@@ -168,9 +168,9 @@ def test_losses_of_the_first_two_tasks_are_followed_where_asked_for_and_change_n
     method, stream = after_the_last_task(record, tmp_path)
     for index in (0, 1):
         task = stream.task(index)
-        images, labels = next(task.plain(batch=100))
-        scores = method.predict(images).detach().double().numpy()[:, list(range(2 * index, 2 * index + 2))] / 4.0  # the tests' temperature
-        right = np.exp(scores)[np.arange(len(labels)), labels.numpy() - 2 * index] / np.exp(scores).sum(1)
+        batch = next(task.plain(batch=100))
+        scores = method.predict(batch).detach().double().numpy()[:, list(range(2 * index, 2 * index + 2))] / 4.0  # the tests' temperature
+        right = np.exp(scores)[np.arange(len(batch)), batch.labels.numpy() - 2 * index] / np.exp(scores).sum(1)
         assert record.tasks[-1].kept_losses[index] == pytest.approx(-np.log(right).mean(), rel=1e-4)
 
 

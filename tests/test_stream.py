@@ -6,9 +6,11 @@ import torch
 import toys
 
 from cl_bench import seeds
+from cl_bench.batch import Batch
 from cl_bench.config import BackboneSpec, Transform
 from cl_bench.draws import Draws, draw
-from cl_bench.errors import InputError
+from cl_bench.errors import InputError, RunFailed
+from cl_bench.phase import Phase
 from cl_bench.preprocess import Preprocess
 from cl_bench.source import ImageSet
 from cl_bench.stream import Sides, Stream, held_out, limited
@@ -19,7 +21,7 @@ def test_a_task_holds_its_own_classes_images_with_labels_counted_in_stream_order
     stream = toys.stream([[2, 0], [1, 3, 4]])
     task = stream.task(1)
     assert task.classes == (1, 3, 4) and task.first_label == 2 and len(task) == 36
-    images, labels = zip(*task.plain(10), strict=True)
+    images, labels = zip(*((batch.images, batch.labels) for batch in task.plain(10)), strict=True)
     assert [len(part) for part in images] == [10, 10, 10, 6]
     source = toys.images(12, 5, 0)
     expected = np.concatenate([source.images[source.labels == c] for c in (1, 3, 4)])
@@ -39,14 +41,14 @@ def test_evaluation_counts_right_answers_per_task_among_all_and_among_own_classe
     def predict(images, columns):
         return torch.tensor([table[round(float(image[0, 0, 0]) * 255)][:columns] for image in images], dtype=torch.float32)
 
-    first = stream.evaluate(lambda images: predict(images, 2), 1, batch=1)
+    first = stream.evaluate(lambda batch: predict(batch.images, 2), 1, batch=1)
     assert first.correct == [2] and first.correct_within_task == [2]
     assert first.predictions.tolist() == [0, -1, 2, -1]
-    both = stream.evaluate(lambda images: predict(images, 4), 2, batch=3)
+    both = stream.evaluate(lambda batch: predict(batch.images, 4), 2, batch=3)
     assert both.correct == [1, 1] and both.correct_within_task == [2, 2]  # class 0 is taken for 1, class 1 for 2; each is right within its task
     assert both.predictions.tolist() == [1, 2, 2, 3]
     with pytest.raises(RuntimeError, match="expected"):
-        stream.evaluate(lambda images: predict(images, 3), 2)
+        stream.evaluate(lambda batch: predict(batch.images, 3), 2)
 
 
 def test_batches_that_predict_together_hold_one_tasks_images_in_order():
@@ -183,7 +185,7 @@ def test_learning_rates_fall_after_the_stated_share_of_the_passes(lr_milestones,
     optimizer = torch.optim.SGD([weight], lr=1.0)
     rates = []
     trainer = Trainer(data_seed=0, report=lambda progress: rates.append(optimizer.param_groups[0]["lr"]))
-    trainer.fit(task, loss=lambda images, labels: weight.sum() * 0, optimizer=optimizer, batch=4, passes=100, repeats=repeats, rate=rate)
+    trainer.fit(task, Phase(lambda batch: weight.sum() * 0, lambda: optimizer, 4, 100, repeats, rate=lambda done, group: rate(done)))
     per_pass = np.repeat(rates, repeats)
     assert np.allclose(per_pass, np.repeat(expected, 10))
     assert trainer.images_seen == 400 and len(trainer.pass_losses) == 100
@@ -192,21 +194,49 @@ def test_learning_rates_fall_after_the_stated_share_of_the_passes(lr_milestones,
 def test_repeated_passes_show_every_image_once_a_pass_each_with_its_own_augmentation():
     task = toys.stream([[0, 1]], per_class=3, augment="crop").task(0)
     shown, asked = [], []
-    original = task.augmenting
+    original = task.augmented_batches
 
-    def augmenting(chosen, passes):
-        asked.extend(zip(chosen.tolist(), passes.tolist(), strict=True))
-        return original(chosen, passes)
+    def watched(parts):
+        for chosen, passes in parts:
+            asked.extend(zip(chosen.tolist(), passes.tolist(), strict=True))
+        return original(parts)
 
-    task.augmenting = augmenting
+    task.augmented_batches = watched
     weight = torch.nn.Parameter(torch.zeros(1))
-    Trainer(data_seed=0).fit(
-        task,
-        loss=lambda images, labels: shown.append(len(images)) or weight.sum() * 0,
-        optimizer=torch.optim.SGD([weight], lr=1.0),
-        batch=4,
-        passes=5,
-        repeats=3,
-    )
+    optimizer = torch.optim.SGD([weight], lr=1.0)
+    Trainer(data_seed=0).fit(task, Phase(lambda batch: shown.append(len(batch)) or weight.sum() * 0, lambda: optimizer, 4, 5, 3))
     assert sorted(asked) == [(row, p) for row in range(6) for p in range(5)]
     assert shown == [4, 4, 4, 4, 2, 4, 4, 4]  # 18 images in the first shuffle, 12 in the second
+
+
+def test_phases_number_their_passes_on_so_that_none_repeats_the_order_or_the_augmentation_of_another():
+    task, weight, asked = toys.stream([[0, 1]], per_class=3, augment="crop").task(0), torch.nn.Parameter(torch.zeros(1)), []
+    original = task.augmented_batches
+    task.augmented_batches = lambda parts: asked.append([(part[0].tolist(), part[1]) for part in parts]) or original(parts)
+    trainer, told = Trainer(data_seed=0), []
+    trainer.report = lambda progress: told.append((progress.done_passes, progress.passes))
+    for passes in (2, 1):
+        trainer.fit(task, Phase(lambda batch: weight.sum() * 0, lambda: torch.optim.SGD([weight], lr=1.0), 6, passes), 3)
+    assert [part[0][1] for part in asked] == [0, 1, 2] and len({tuple(part[0][0]) for part in asked}) == 3
+    assert told == [(1, 3), (2, 3), (3, 3)]
+
+
+def test_drawn_samples_are_fitted_by_the_same_loop():
+    task, weight, seen = toys.stream([[0, 1]]).task(0), torch.nn.Parameter(torch.zeros(1)), []
+
+    def draw(done):
+        for value in (1.0, 3.0):
+            yield Batch(torch.full((2, 1), value + done), torch.zeros(2))
+
+    def loss(batch):
+        seen.append(batch.images[0, 0].item())
+        return (weight * batch.images).mean()
+
+    phase = Phase(loss, lambda: torch.optim.SGD([weight], lr=1.0), batch=2, passes=2, rate=lambda done, group: 0.5**done)
+    losses = Trainer(data_seed=0).fit_samples(task, draw, phase)
+    assert seen == [1.0, 3.0, 2.0, 4.0]
+    # weight: 0 -> -1 -> -4 at rate 1, then -4 -> -5 -> -7 at rate 1/2; the loss is weight times image
+    assert losses == [(0 - 3) / 2, (-8 - 20) / 2] and weight.item() == -7.0
+    diverging = Phase(lambda batch: weight.sum() * torch.inf, lambda: torch.optim.SGD([weight], lr=1.0), 2, 1, name="refinement", advice="stop")
+    with pytest.raises(RunFailed, match="the refinement loss of task 1 became -inf in pass 1; stop"):
+        Trainer(data_seed=0).fit_samples(task, draw, diverging)

@@ -8,10 +8,12 @@ import toys
 from torch.utils.flop_counter import FlopCounterMode
 
 from cl_bench import outline, registry, work
+from cl_bench.batch import Batch
 from cl_bench.cost import costs
 from cl_bench.errors import InputError
 from cl_bench.forecast import forecast
 from cl_bench.method import GradientMethod
+from cl_bench.phase import Phase
 from cl_bench.places import places
 from cl_bench.plan import make_plan
 from cl_bench.request import Request
@@ -49,7 +51,8 @@ def test_a_prediction_takes_as_much_more_than_the_bare_network_as_planned(name):
     method, _ = grown(name, **LARGE[name])
     images = torch.randn(2 * IMAGES, 3, 32, 32)
     bare, prompted = (  # what one image more takes: prompts are projected once for all of them
-        flops(lambda act=act: act(images)) - flops(lambda act=act: act(images[:IMAGES])) for act in (method.backbone.features, method.predict)
+        flops(lambda act=act: act(images)) - flops(lambda act=act: act(images[:IMAGES]))
+        for act in (method.backbone.features, lambda some: method.predict(Batch(some)))
     )
     expected = work.of(method, IMAGES).predicting
     assert prompted / bare - method.queries == pytest.approx(expected, rel=0.1)  # the query is a pass of its own
@@ -60,13 +63,14 @@ def test_a_prediction_takes_as_much_more_than_the_bare_network_as_planned(name):
 def test_a_step_takes_as_much_more_than_the_bare_networks_as_planned(name):
     method, stream = grown(name, **LARGE[name], batch=IMAGES, b2=True)
     method.backbone.requires_grad_(False)
-    images, labels = torch.randn(IMAGES, 3, 32, 32), torch.full((IMAGES,), 2)
+    images = torch.randn(IMAGES, 3, 32, 32)
+    batch = Batch(images, torch.full((IMAGES,), 2))
     task = stream.task(1)
-    method.begin_task(task)
+    method.begin_task(task, None)
     optimizer = method.make_optimizer(task)
 
     def step():
-        method.loss(images, labels, task).backward()
+        method.loss(batch, task).backward()
         optimizer.step()
 
     pixels = images.clone().requires_grad_(True)
@@ -160,12 +164,6 @@ def test_a_method_that_looks_at_values_is_built_in_earnest(toy_request):
 @pytest.mark.parametrize(("together", "batch"), [(1, 8), (10, 8), (2, 100)])
 @pytest.mark.parametrize("drop", [False, True])
 def test_the_image_passes_of_a_task_are_those_of_all_its_shuffles(images, passes, together, batch, drop):
-    class Counted(GradientMethod):
-        learn = predict = grow = loss = make_optimizer = lambda self, *arguments: None
-        repeats, drop_last = (lambda self: together), (lambda self: drop)
-
-    counted = object.__new__(Counted)
-    torch.nn.Module.__init__(counted)
-    counted.config = type("Config", (), {"passes": passes, "batch": batch})
+    phase = Phase(loss=None, optimizer=None, batch=batch, passes=passes, repeats=together, drop_last=drop)
     shuffles = [min(together, passes - first) * images for first in range(0, passes, together)]
-    assert counted.steps(images) == sum(count - count % batch if drop else count for count in shuffles)
+    assert phase.image_passes(images) == sum(count - count % batch if drop else count for count in shuffles)

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 import runs
 import torch
+import toys
 from torch import distributed as dist
 
 from cl_bench import runner, world
 from cl_bench.errors import InputError
+from cl_bench.phase import Phase
 from cl_bench.places import places
 from cl_bench.plan import make_plan
 from cl_bench.request import Request
@@ -92,8 +94,14 @@ def test_where_nothing_interrupts_a_sum_the_process_ends_with_the_helper_that_fa
 
 
 def test_no_part_is_learned_where_a_process_has_no_share_of_a_batch():
-    trainer = Trainer(0, micro_batch=4)
-    assert float(trainer._backward(lambda images, labels: 1 / 0, torch.empty(0), torch.empty(0), 1)) == 0
+    class Elsewhere(world.World):
+        def share(self, chosen):
+            return chosen[:0]
+
+    weight = torch.nn.Parameter(torch.zeros(1))
+    trainer = Trainer(0, micro_batch=4, world=Elsewhere())
+    trainer.fit(toys.stream([[0, 1]]).task(0), Phase(lambda batch: 1 / 0, lambda: torch.optim.SGD([weight], lr=1.0), 8, 1))
+    assert trainer.pass_losses == [0.0]
 
 
 def _ends(found, device):
