@@ -71,6 +71,7 @@ class ClipTuning(Prompted):
     """Sequential prompt tuning of CLIP's image tower; subclasses change what happens to the prompts' update."""
 
     Config = ClipTuningConfig
+    SMALL = {"layers": 2, "prompts": 8, "temperature": 0.5, "refine_passes": 10, "refine_samples": 32, "refine_learning_rate": 0.01}
     TRANSFORM = {"resize": "short-crop", "interpolation": "bicubic"}  # CLIP's own preprocessing, on every data set
 
     def __init__(self, config: ClipTuningConfig, backbone: Backbone, stream: StreamInfo):

@@ -65,6 +65,7 @@ class DualPrompting(QueryTuning):
     """G (g_layers, 2, L_g, D), E (e_layers, 2, S, L_e, D), keys k (S, D); the index of length 2 is key or value."""
 
     Config = DualConfig
+    SMALL = {"g_layers": 1, "e_layers": 1, "pool_size": 4}
     LEFT_DIFFERENT = LEFT_DIFFERENT
     statistics_query = False
 

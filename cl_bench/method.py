@@ -27,6 +27,7 @@ class Method(nn.Module, ABC):
     LEFT_DIFFERENT: ClassVar[tuple[str, ...]] = ()  # what the published code does otherwise even then, a sentence each
     # the settings that decide how the first task is trained, by the same code in all methods that name them; never inherited
     TRUNK: ClassVar[type[Strict] | None] = None
+    SMALL: ClassVar[dict] = {}  # options for trials on a toy network of two blocks, 32 wide, with seven classes in three tasks
     version: ClassVar[int] = 1  # raise it when results change: it is part of the run id
     display: ClassVar[str]  # name in tables
     joint: ClassVar[bool] = False  # learns all classes as one task (an upper bound)
@@ -53,10 +54,12 @@ class Method(nn.Module, ABC):
         return []
 
     def minimise(self, task: Task, trainer: Trainer) -> None:
-        """All phases."""
+        """All phases, in training mode: dropout, where a method has any, is on in them and nowhere else."""
         phases = self.phases(task)
+        self.train()
         for phase in phases:
             trainer.fit(task, phase, sum(each.passes for each in phases))
+        self.eval()
 
     def end_task(self, task: Task, trainer: Trainer) -> None:
         """What comes behind the phases: statistics, closed forms, alignment."""

@@ -82,6 +82,7 @@ class PoolTuning(QueryTuning):
     """Prompts P (L, S * L_p, D), keys K (S, D); subclasses change what happens to their gradients or updates."""
 
     Config = PoolConfig
+    SMALL = {"layers": 2, "pool_size": 4, "prompt_length": 4, "top_k": 2}
     LEFT_DIFFERENT = LEFT_DIFFERENT
 
     def __init__(self, config: PoolConfig, backbone: Backbone, stream: StreamInfo):

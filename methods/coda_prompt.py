@@ -53,6 +53,7 @@ class CodaPrompt(QueryTuning):
 
     Config = CodaConfig
     display = "CODA-Prompt"
+    SMALL = {"layers": 2, "prompt_length": 4, "components": 8, "grad_clip": 1.0}
     version = 2
     LEFT_DIFFERENT = (
         "a task with fewer images than a batch is refused with drop_last=on, where the code trains on nothing without a word",

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 import toys
+from timm.models.vision_transformer import VisionTransformer
 
 from cl_bench import registry
 from cl_bench.batch import Batch
@@ -258,14 +259,15 @@ def test_joint_equals_sequential_tuning_on_one_task_of_all_classes():
 
 
 class Passing:
-    """Counts the images that pass through a network, those of a step that will go backward twice."""
+    """Counts the images that pass through a method's networks, once more where they will go backward, and again where to the weights."""
 
-    def __init__(self, vit):
+    def __init__(self, method):
         self.images = 0
-        vit.patch_embed.register_forward_hook(lambda module, given, out: self.count(len(given[0])))
+        for vit in (module for module in method.modules() if isinstance(module, VisionTransformer)):
+            vit.patch_embed.register_forward_hook(lambda module, given, out: self.count(module, len(given[0])))
 
-    def count(self, images: int) -> None:
-        self.images += images * (2 if torch.is_grad_enabled() else 1)
+    def count(self, module, images: int) -> None:
+        self.images += images * (1 + torch.is_grad_enabled() * (2 if module.proj.weight.requires_grad else 1))
 
 
 @pytest.mark.parametrize("augment", ["none", "crop"])
@@ -273,7 +275,7 @@ class Passing:
 def test_what_a_run_costs_is_what_passes_through_the_network(name, augment):
     stream = toys.stream([[2, 0], [1, 3, 4], [5, 6]], joint=toys.method_class(name).joint, augment=augment)
     method = toys.method(name, stream.num_tasks, batch=5)
-    passing = Passing(method.backbone.vit)
+    passing = Passing(method)
     for index in range(stream.num_tasks):
         task, images, before = stream.info(index), len(stream.task(index)), passing.images
         [trainer] = toys.learn(method, stream, index + 1, index)

@@ -125,7 +125,7 @@ def test_the_number_of_passes_does_not_matter_to_planning(toy_request, passes):
 def test_planning_builds_every_method_without_a_number_in_it(name):
     trunk = outline.of(toys.backbone_for(name))
     kind = registry.method_class(name)
-    options = {key: value for key, value in {**toys.QUICK_CLIP, **toys.QUICK_POOL}.items() if key in kind.Config.model_fields}
+    options = kind.SMALL
     planned = outline.build(kind, kind.Config(**options), trunk, StreamInfo(1, 3), name)
     with planned.device:
         for index in range(3):

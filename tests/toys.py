@@ -16,17 +16,12 @@ from cl_bench.backbone import Backbone
 from cl_bench.config import BackboneSpec, Transform
 from cl_bench.method import Method
 from cl_bench.preprocess import Preprocess
-from cl_bench.query_tuning import QueryTuning
 from cl_bench.source import ImageSet
 from cl_bench.stream import Sides, Stream, StreamInfo
 from cl_bench.trainer import Trainer
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 README_EXAMPLE = "the README's example"
-QUICK_CLIP = {"layers": 2, "prompts": 8, "temperature": 0.5, "refine_passes": 10, "refine_samples": 32, "refine_learning_rate": 0.01}
-QUICK_POOL = {  # for methods with a query: two blocks, a small pool
-    "layers": 2, "pool_size": 4, "prompt_length": 4, "top_k": 2, "grad_clip": 1.0, "g_layers": 1, "e_layers": 1, "components": 8,
-}  # fmt: skip
 QUICK = {"passes": 3, "batch": 8, "learning_rate": 0.02, "temperature": 4.0, "epoch_mode": "plain"}
 
 
@@ -119,7 +114,7 @@ def method_class(name: str) -> type[Method]:
 def method(name: str, num_tasks: int, trunk: Backbone | None = None, **options) -> Method:
     """A registered method on the toy ViT with quick settings."""
     kind = method_class(name)
-    quick = {**QUICK, **(QUICK_CLIP if name.startswith("clip-") else QUICK_POOL if issubclass(kind, QueryTuning) else {})}
+    quick = {**QUICK, **kind.SMALL}
     known = {key: value for key, value in {**quick, **options}.items() if key in kind.Config.model_fields}
     return kind(kind.Config(**known), trunk or backbone_for(name), StreamInfo(init_seed=1, num_tasks=num_tasks))
 

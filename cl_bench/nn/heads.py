@@ -5,6 +5,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 HeadInit = Literal["normal", "uniform"]  # std 0.02 and zero bias (timm), or U(-1/sqrt(D), 1/sqrt(D)) (torch.nn.Linear)
 
@@ -49,3 +50,22 @@ class TaskHeads(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         """Scores (B, K_seen) of all heads."""
         return torch.cat([head(features) for head in self.heads], dim=1)
+
+
+class CosineHeads(nn.Module):
+    """sigma cos(f, w_k): weights (K, D) of all classes so far, from U(-1/sqrt(D), 1/sqrt(D)), and a learned scale that starts at 1."""
+
+    def __init__(self, width: int, device: torch.device):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(0, width, device=device))
+        self.sigma = nn.Parameter(torch.ones((), device=device))
+
+    def grow(self, classes: int, generator: torch.Generator) -> None:
+        """Add rows for so many classes."""
+        bound = self.weight.shape[1] ** -0.5
+        rows = torch.empty(classes, self.weight.shape[1]).uniform_(-bound, bound, generator=generator)
+        self.weight = nn.Parameter(torch.cat([self.weight.detach(), rows.to(self.weight)]))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Scores (B, K) of features (B, D)."""
+        return self.sigma * F.normalize(features, dim=1) @ F.normalize(self.weight, dim=1).T

@@ -1,0 +1,31 @@
+"""Bottleneck adapters beside the MLPs of frozen blocks (AdaptFormer: Chen et al., NeurIPS 2022)."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from cl_bench.nn.edits import Edits
+
+
+class Adapters(nn.Module, Edits):
+    """MLP(norm2(x)) + scale up(dropout(relu(down x))) in the first L blocks; down (L, r, D), up (L, D, r), both with bias.
+
+    Down starts as U(-1/sqrt(D), 1/sqrt(D)) with zero bias, up as zero, so that the network starts as it is. Dropout is on while the method is
+    trained, and off everywhere else.
+    """
+
+    def __init__(self, depth: int, width: int, bottleneck: int, generator: torch.Generator, scale: float = 0.1, dropout: float = 0.0):
+        super().__init__()
+        self.scale, self.dropout = scale, dropout
+        bound = width**-0.5
+        self.down = nn.Parameter(torch.empty(depth, bottleneck, width).uniform_(-bound, bound, generator=generator))
+        self.down_bias = nn.Parameter(torch.zeros(depth, bottleneck))
+        self.up, self.up_bias = nn.Parameter(torch.zeros(depth, width, bottleneck)), nn.Parameter(torch.zeros(depth, width))
+        self.train(False)
+
+    def beside_mlp(self, l: int, x: Tensor) -> Tensor | None:
+        """scale up(relu(down x)) (B, N, D)."""
+        if l >= len(self.down):
+            return None
+        hidden = F.relu(F.linear(x, self.down[l], self.down_bias[l]))
+        return self.scale * F.linear(F.dropout(hidden, self.dropout, self.training), self.up[l], self.up_bias[l])

@@ -1,0 +1,15 @@
+"""Joint-FT: the whole network, all classes learned as one task: the bound of everything that starts from the same checkpoint."""
+
+from cl_bench.methods.seq_ft import SeqFT
+
+SUMMARY = "the whole network, all classes at once, an upper bound"
+
+
+class JointFT(SeqFT):
+    """SeqFT on a stream of one task."""
+
+    display = "FT joint (upper bound)"
+    joint = True
+
+
+METHOD = JointFT

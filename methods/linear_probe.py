@@ -1,0 +1,36 @@
+"""Linear probe: a linear classifier on frozen features, all classes learned as one task.
+
+What the features alone are good for, with any classifier: the distance from here to joint tuning is what adapting the network can bring.
+"""
+
+from torch import Tensor
+
+from cl_bench.batch import Batch
+from cl_bench.stream import TaskInfo
+from cl_bench.tuning import Tuning, TuningConfig
+
+SUMMARY = "a linear classifier on frozen features, all classes at once, the bound of what trains no network"
+
+
+class LinearProbe(Tuning):
+    """Only the head learns; the features are computed once where images always enter in the same way."""
+
+    Config = TuningConfig
+    display = "Linear probe (upper bound)"
+    joint = True
+    frozen = True
+
+    def features(self, batch: Batch) -> Tensor:
+        """Of the frozen network."""
+        return batch.frozen_features(self.backbone)
+
+    def trained_groups(self) -> list[dict]:
+        """None."""
+        return []
+
+    def forwards(self, task: TaskInfo, images: int, augmented: bool) -> int:
+        """One forward a step, or one an image where images enter unchanged; nothing goes backward through the network."""
+        return self.trained_images(task, images) if augmented else images
+
+
+METHOD = LinearProbe

@@ -1,0 +1,126 @@
+r"""RanPAC: ridge regression on randomly projected features, which a first task may have adapted.
+
+McDonnell et al., "RanPAC: Random Projections and Pre-trained Models for Continual Learning", NeurIPS 2023, arXiv 2307.02251.
+Phase 1, in the first task alone: adapters beside the MLPs and a cosine head are trained, and then frozen. Every task:
+\[ \phi(x) = relu(f(x) W_r), \quad G \leftarrow G + \Phi^T \Phi, \quad Q \leftarrow Q + \Phi^T Y, \quad W = (G + \lambda I)^{-1} Q, \]
+W_r (D x M) drawn once from N(0, 1), scores phi(x) W. lambda is chosen anew after every task, on the task's own images: fitted on four fifths of them,
+of 10^-8 ... 10^8 the one with the least squared error on the rest. With a fixed lambda the result is that of all data at once, in any order.
+
+`first_task=off` leaves phase 1 out, `projection=0` regresses on the features themselves. The paper adapts by SSF on ImageNet-R; adapters
+stand for it here. The authors' float32 solves are noise for small lambda; these are float64, one decomposition for all of them.
+"""
+
+import math
+
+import torch
+from pydantic import Field
+from torch import Tensor, optim
+from torch.nn import functional as F
+
+from cl_bench import seeds
+from cl_bench.backbone import Backbone
+from cl_bench.batch import Batch
+from cl_bench.config import Strict
+from cl_bench.method import Method
+from cl_bench.nn.adapter import Adapters
+from cl_bench.nn.edits import NONE
+from cl_bench.nn.heads import CosineHeads
+from cl_bench.nn.ridge import Ridge, choose_strength
+from cl_bench.phase import Phase
+from cl_bench.seeds import permutation
+from cl_bench.stream import StreamInfo, Task, TaskInfo
+from cl_bench.trainer import Trainer
+
+SUMMARY = "ridge regression on random projections of features (NeurIPS 2023)"
+BATCH, FITTED = 100, 0.8  # images of a statistics batch; share of a task that lambda is fitted on
+
+
+class RanPACConfig(Strict):
+    """The authors' settings for CIFAR-100."""
+
+    projection: int = Field(10_000, ge=0)  # M; 0: the features themselves
+    ridge: float | None = Field(None, gt=0)  # lambda; None: chosen after every task
+    first_task: bool = True  # phase 1
+    bottleneck: int = Field(64, ge=1)
+    adapter_scale: float = Field(0.1, gt=0)
+    dropout: float = Field(0.1, ge=0, lt=1)
+    learning_rate: float = Field(0.01, gt=0)
+    momentum: float = Field(0.9, ge=0, lt=1)
+    weight_decay: float = Field(5e-4, ge=0)  # of all that phase 1 trains
+    batch: int = Field(48, ge=1)
+    passes: int = Field(20, ge=1)
+
+
+class RanPAC(Method):
+    """G (M, M), Q and W (M, K), W_r (D, M), and the adapters and head of phase 1."""
+
+    Config = RanPACConfig
+    PRESET = "nsp2-paper"
+    display = "RanPAC"
+    SMALL = {"projection": 48, "bottleneck": 4, "dropout": 0.0}
+    keeps = "second moments of features, their sum per class"
+
+    def __init__(self, config: RanPACConfig, backbone: Backbone, stream: StreamInfo):
+        super().__init__(config, backbone, stream)
+        D, M = backbone.width, config.projection
+        self.edits, self.strength, self.errors = NONE, config.ridge, []
+        if config.first_task:
+            generator = seeds.generator(stream.init_seed, "adapters")
+            edits = Adapters(backbone.depth, D, config.bottleneck, generator, config.adapter_scale, config.dropout)
+            self.edits, self.head = edits.to(self.device), CosineHeads(D, self.device)
+        if M:
+            self.register_buffer("W_r", torch.randn(D, M, generator=seeds.generator(stream.init_seed, "projection")).to(self.device))
+        self.ridge = Ridge(M or D, self.device)
+
+    def grow(self, task: TaskInfo) -> None:
+        """Make room for the task's classes; the head of phase 1 is the first task's alone."""
+        self.ridge.grow(len(task.classes))
+        if self.config.first_task and task.index == 0:
+            self.head.grow(len(task.classes), seeds.generator(self.stream.init_seed, "head"))
+        self.requires_grad_(self.config.first_task and task.index == 0)
+        self.backbone.requires_grad_(False)
+
+    def phases(self, task: TaskInfo) -> list[Phase]:
+        """Phase 1, in the first task."""
+        config = self.config
+        if not config.first_task or task.index:
+            return []
+        trained = [*self.edits.parameters(), *self.head.parameters()]
+        sgd = {"lr": config.learning_rate, "momentum": config.momentum, "weight_decay": config.weight_decay}
+        return [
+            Phase(
+                loss=lambda batch: F.cross_entropy(self.head(self.backbone.features(batch.images, self.edits)), batch.labels),
+                optimizer=lambda: optim.SGD(trained, **sgd),
+                batch=config.batch,
+                passes=config.passes,
+                rate=lambda done, group: (1 + math.cos(math.pi * done / config.passes)) / 2,
+            )
+        ]
+
+    def phi(self, images: Tensor) -> Tensor:
+        """relu(f W_r) (B, M), or f (B, D)."""
+        f = self.backbone.features(images, self.edits)
+        return F.relu(f @ self.W_r) if self.config.projection else f
+
+    def end_task(self, task: Task, trainer: Trainer) -> None:
+        """Moments of the task's images in one pass, in a seeded order; lambda from them alone; the classifier."""
+        phis, labels = [], []
+        for batch in trainer.plain(task, BATCH, permutation(len(task), trainer.data_seed, "ridge", task.index)):
+            phis.append(self.phi(batch.images))
+            labels.append(batch.labels)
+            self.ridge.add(phis[-1], labels[-1])
+        if self.config.ridge is None:
+            fitted = int(FITTED * len(task))
+            self.strength, self.errors = choose_strength(torch.cat(phis), torch.cat(labels), self.ridge.Q.shape[1], fitted)
+        self.ridge.solve(self.strength)
+
+    def predict(self, batch: Batch) -> Tensor:
+        """phi W, (B, K_seen)."""
+        return self.ridge(self.phi(batch.images))
+
+    def diagnostics(self) -> dict:
+        """lambda, and the errors among which it was the least."""
+        return {"lambda": self.strength, "validation_errors": self.errors}
+
+
+METHOD = RanPAC

@@ -1,0 +1,51 @@
+"""Seq-FT: the whole network tuned task after task, with a rate of its own far below that of the heads.
+
+That the small rate is most of the cure is the finding of Zhang et al., "SLCA: Slow Learner with Classifier Alignment for Continual Learning on
+a Pre-trained Model", ICCV 2023, whose slow learner this is, without the alignment; with the rate of the heads it is the usual lower bound.
+"""
+
+from dataclasses import replace
+
+from pydantic import Field
+from torch import Tensor
+
+from cl_bench.backbone import Backbone
+from cl_bench.batch import Batch
+from cl_bench.phase import Phase
+from cl_bench.stream import StreamInfo, TaskInfo
+from cl_bench.tuning import Tuning, TuningConfig
+
+SUMMARY = "the whole network tuned task after task, slowly"
+
+
+class SeqFTConfig(TuningConfig):
+    """Settings of full fine-tuning."""
+
+    backbone_rate: float = Field(0.0001, gt=0)  # learning rate of the network; the heads have `learning_rate`
+
+
+class SeqFT(Tuning):
+    """A copy of the network is the method's own and part of its state; the frozen one stays as it was."""
+
+    Config = SeqFTConfig
+    display = "Seq-FT"
+
+    def __init__(self, config: SeqFTConfig, backbone: Backbone, stream: StreamInfo):
+        super().__init__(config, backbone, stream)
+        self.network = backbone.trainable_copy()
+
+    def features(self, batch: Batch) -> Tensor:
+        """Of the tuned network."""
+        return self.network.features(batch.images)
+
+    def trained_groups(self) -> list[dict]:
+        """All of the network, at its own rate."""
+        return [{"params": [*self.network.vit.parameters()], "lr": self.config.backbone_rate}]
+
+    def phases(self, task: TaskInfo) -> list[Phase]:
+        """One, whose backward pass also makes the gradients of all weights."""
+        [phase] = super().phases(task)
+        return [replace(phase, forwards=3)]
+
+
+METHOD = SeqFT

@@ -1,0 +1,44 @@
+r"""Seq-LoRA: low-rank updates of attention's maps, tuned task after task with nothing against forgetting.
+
+Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", ICLR 2022: \[ W x + s B A x, \] here beside queries and values of every block. The
+baseline of InfLoRA, SD-LoRA and their kin; as a continual method it has no paper of its own.
+"""
+
+from pydantic import Field
+
+from cl_bench import seeds
+from cl_bench.backbone import Backbone
+from cl_bench.errors import InputError
+from cl_bench.nn.lora import LoRA
+from cl_bench.stream import StreamInfo
+from cl_bench.tuning import EditTuning, TuningConfig
+
+SUMMARY = "LoRA tuned task after task: the baseline of low-rank methods"
+
+
+class SeqLoRAConfig(TuningConfig):
+    """Rank and targets are those usual for vision transformers; the rest as for all sequential fine-tuning."""
+
+    rank: int = Field(10, ge=1)  # r
+    targets: str = "qv"  # which of queries, keys and values
+    layers: int | None = Field(None, ge=1)  # first blocks; None: all
+    lora_scale: float = Field(1.0, gt=0)  # s
+
+
+class SeqLoRA(EditTuning):
+    """One low-rank update for all tasks."""
+
+    Config = SeqLoRAConfig
+    display = "Seq-LoRA"
+    SMALL = {"rank": 3}
+
+    def __init__(self, config: SeqLoRAConfig, backbone: Backbone, stream: StreamInfo):
+        super().__init__(config, backbone, stream)
+        layers = backbone.depth if config.layers is None else config.layers
+        if layers > backbone.depth:
+            raise InputError(f"layers={layers}, but backbone {backbone.spec.name!r} has {backbone.depth} blocks")
+        generator = seeds.generator(stream.init_seed, "lora")
+        self.edits = LoRA(layers, backbone.width, config.rank, config.targets, generator, config.lora_scale).to(self.device)
+
+
+METHOD = SeqLoRA
