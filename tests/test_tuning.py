@@ -154,6 +154,8 @@ def test_ranpac_changes_nothing_but_its_regression_after_the_first_task():
     off = after("ranpac", first_task=False, projection=0)
     assert set(off.state()) == {"ridge.G", "ridge.Q", "ridge.W"}
     features = torch.cat([off.backbone.features(batch.images) for batch in toys.stream(TASKS).task(0).plain(100)])
-    assert torch.allclose(off.ridge.Q[:, 0].float(), features[:12].sum(0) if toys.stream(TASKS).task(0).labels[0] == 0 else features[12:].sum(0), atol=1e-3)
+    assert torch.allclose(
+        off.ridge.Q[:, 0].float(), features[:12].sum(0) if toys.stream(TASKS).task(0).labels[0] == 0 else features[12:].sum(0), atol=1e-3
+    )
     fixed = after("ranpac", ridge=2.5)
     assert fixed.diagnostics() == {"lambda": 2.5, "validation_errors": []}
