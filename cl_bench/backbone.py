@@ -41,6 +41,12 @@ class Backbone(nn.Module):
         """Number of blocks."""
         return len(self.vit.blocks)
 
+    def first_blocks(self, layers: int | None) -> int:
+        """How many of the first blocks an option `layers` means; None: all. Raises InputError when there are fewer."""
+        if layers is not None and layers > self.depth:
+            raise InputError(f"layers={layers}, but backbone {self.spec.name!r} has {self.depth} blocks")
+        return self.depth if layers is None else layers
+
     def features(self, images: Tensor, edits: Edits = NONE) -> Tensor:
         """Features (B, D) of normalised images (B, 3, H, W): timm's own pooling of the final tokens, the class token where there is one."""
         return self.finish(embedded(self.vit, images), 0, edits)
@@ -77,6 +83,14 @@ def require_class_token(backbone: Backbone, method: str) -> None:
         raise InputError(
             f"{method} needs a backbone that reads its class token, and {backbone.spec.name!r} does not; "
             "choose another, such as --backbone vit_base_patch16_224.augreg_in21k"
+        )
+
+
+def require_text(backbone: Backbone) -> None:
+    """Raise InputError for a backbone without text tower."""
+    if backbone.text is None:
+        raise InputError(
+            f"backbone {backbone.spec.name!r} has no text tower; CLIP methods need one, such as --backbone open_clip:ViT-B-16-quickgelu/openai"
         )
 
 

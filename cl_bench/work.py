@@ -5,7 +5,7 @@ measured, and are scaled by the work that a setting has more or less of.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -27,6 +27,20 @@ class Extra:
     statistics: float = 0.0  # for each image of the statistics after a task, besides its pass
     task: float = 0.0  # after each task: decompositions, refinement
     working_bytes: float = 0.0  # while learning, besides the state and activations
+
+
+def with_null_spaces(found: Extra, P: torch.Tensor, vit: torch.nn.Module, b1: bool, b2: bool, blocks: int) -> Extra:
+    """With both projections of every update of prompts P (L, M, D), the second moments of their attention, and the null spaces of these; B_2
+    has so many diagonal blocks."""
+    layers, M, D = map(float, P.shape)
+    rows = vit.blocks[0].attn.num_heads * (vit.patch_embed.num_patches + vit.num_prefix_tokens)
+    return replace(
+        found,
+        step=found.step + layers * (b1 * M * D * D + b2 * M * M * D),
+        statistics=found.statistics + layers * rows * (b1 or b2) * M * M,
+        task=found.task + b2 * EIGEN * layers * M**3 / blocks**2,
+        working_bytes=found.working_bytes + 8 * layers * M * M,
+    )
 
 
 @dataclass(frozen=True)

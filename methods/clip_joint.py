@@ -3,7 +3,7 @@
 NSP2 paper, Table 1, "Upper-bound". Whether the published bound was refined is not stated: off here, `refine_head=on` for the other reading.
 """
 
-from cl_bench.clip_tuning import ClipTuning, ClipTuningConfig
+from cl_bench.methods.clip_seq import ClipSeq, ClipTuningConfig
 
 ALIASES = ()
 SUMMARY = "CLIP with prompts, all classes at once, the upper bound"
@@ -15,7 +15,7 @@ class ClipJointConfig(ClipTuningConfig):
     refine_head: bool = False
 
 
-class ClipJoint(ClipTuning):
+class ClipJoint(ClipSeq):
     """The common body on a stream of one task."""
 
     Config = ClipJointConfig

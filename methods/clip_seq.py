@@ -1,23 +1,160 @@
 """CLIP-Seq: prompts in the image tower of CLIP, tuned task after task with nothing against forgetting.
 
-Baseline of NSP2 (Lu et al., "Visual Prompt Tuning in Null Space for Continual Learning", NeurIPS 2024, arXiv 2406.05658), Table 1; CLIP
-is Radford et al., ICML 2021. As published: prompts in the first 4 blocks where the paper says 3 (`layers`), decay after 40 and 70 % of the
-passes (`lr_milestones`), two passes shuffled together (`epoch_mode`). The paper describes the refinement of the projection for "the CLIP
-model", and its scripts are those of CLIP-NSP2 alone: whether this row was refined is not known (`refine_head`, report both). A refined
-method stores class statistics.
+Baseline of NSP2 (Lu et al., "Visual Prompt Tuning in Null Space for Continual Learning", NeurIPS 2024, arXiv 2406.05658), Table 1 and
+appendix B; CLIP is Radford et al., ICML 2021. Cross-entropy of scaled cosines between an image's feature and the current classes' text features;
+the logit scale s is trained with the prompts. After each task the projection into the common space may be refined on Gaussians of the
+features before it (as SLCA, ICCV 2023, does for linear heads).
+
+As published: prompts in the first 4 blocks where the paper says 3 (`layers`), decay after 40 and 70 % of the passes (`lr_milestones`), two passes
+shuffled together (`epoch_mode`). The paper describes the refinement for "the CLIP model", and its scripts are those of CLIP-NSP2 alone: whether
+this row was refined is not known (`refine_head`, report both). A refined method stores class statistics.
 """
 
-from cl_bench.clip_tuning import ClipTuning, ClipTuningConfig
+from dataclasses import replace
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from cl_bench.alignment import AlignmentConfig, align
+from cl_bench.backbone import Backbone, require_text
+from cl_bench.batch import Batch
+from cl_bench.nn import gaussians
+from cl_bench.nn.heads import scaled_cosines
+from cl_bench.nn.statistics import AttentionMoments
+from cl_bench.prompt_tuning import Prompted
+from cl_bench.stream import StreamInfo, Task, TaskInfo
+from cl_bench.trainer import Trainer
+from cl_bench.work import Extra
 
 ALIASES = ()
 SUMMARY = "CLIP with prompts, sequential tuning (baseline of NSP2)"
 
 
-class ClipSeq(ClipTuning):
-    """Nothing but the common body."""
+class ClipTuningConfig(AlignmentConfig):
+    """Settings of every CLIP method; the defaults are those of the NSP2 paper (appendix B) and its published code."""
 
+    prompts: int = Field(4, ge=1)  # M, prompts per block
+    layers: int = Field(4, ge=1)  # first blocks that get prompts: 4 in the published code, 3 in the paper
+    temperature: float = Field(1.0, gt=0)  # tau
+    learning_rate: float = Field(0.001, gt=0)
+    weight_decay: float = Field(5e-5, ge=0)  # coupled: added to the gradient
+    logit_scale_wd: bool = True  # also of the logit scale (published code)
+    batch: int = Field(220, ge=1)
+    passes: int = Field(20, ge=1)
+    lr_milestones: Literal["code", "paper"] = "code"  # x0.1 after 40 and 70 % of the passes (published code) or 50 and 80 % (paper)
+    epoch_mode: Literal["repeat2", "plain"] = "repeat2"  # two passes shuffled together (published code) or each by itself
+    visual_bias: bool = True  # a bias of the projection, 0 until it is refined (published code); OpenAI's has none
+    refine_head: bool = True  # refine the projection after each task
+
+
+class ClipSeq(Prompted):
+    """Sequential prompt tuning of CLIP's image tower; subclasses change what happens to the prompts' update."""
+
+    Config = ClipTuningConfig
     display = "CLIP-Seq"
     TRUNK = ClipTuningConfig
+    SMALL = {"layers": 2, "prompts": 8, "temperature": 0.5, "refine_passes": 10, "refine_samples": 32, "refine_learning_rate": 0.01}
+    TRANSFORM = {"resize": "short-crop", "interpolation": "bicubic"}  # CLIP's own preprocessing, on every data set
+
+    def __init__(self, config: ClipTuningConfig, backbone: Backbone, stream: StreamInfo):
+        super().__init__(config, backbone, stream)
+        require_text(backbone)
+        embedding, width = backbone.text.projection.shape
+        self.logit_scale = nn.Parameter(torch.tensor(backbone.text.scale, device=self.device))  # s
+        self.head = nn.Linear(width, embedding, bias=config.visual_bias, device=self.device).requires_grad_(False)
+        with torch.no_grad():
+            self.head.weight.copy_(backbone.text.projection)
+            if config.visual_bias:
+                self.head.bias.zero_()
+        self.register_buffer("text_features", torch.zeros(0, embedding, device=self.device))  # t_k, in stream order
+        if config.refine_head:
+            self.register_buffer("means", torch.zeros(0, width, device=self.device))  # m_k
+            self.register_buffer("factors", torch.zeros(0, gaussians.packed_length(width), device=self.device))  # of Sigma_k
+        self.refinement_losses: list[float] = []
+
+    @property
+    def keeps(self) -> str:
+        """The Gaussians, where the projection is refined on them."""
+        return "one Gaussian of features per class" if self.config.refine_head else ""
+
+    def grow(self, task: TaskInfo) -> None:
+        """Make room for the task's text features and, with refinement, its classes' Gaussians."""
+        for name in ("text_features", "means", "factors") if self.config.refine_head else ("text_features",):
+            known = getattr(self, name)
+            setattr(self, name, torch.cat([known, known.new_zeros(len(task.classes), known.shape[1])]))
+
+    def extra(self) -> Extra:
+        """The prompts, and the refinement on features drawn for every class."""
+        if not self.config.refine_head:
+            return super().extra()
+        (E, D), drawn = self.head.weight.shape, float(len(self.text_features)) * self.config.refine_samples  # features a pass
+        task = self.config.refine_passes * drawn * D * (D / 2 + 3 * E)
+        return replace(super().extra(), task=task, working_bytes=4 * drawn * D)
+
+    def begin_task(self, task: Task, trainer: Trainer) -> None:
+        """Encode the task's classes, once per run: a resumed run has them in its checkpoint."""
+        self.text_features[task.first_label :] = self.backbone.text.encode(task.names, self.stream.templates)
+
+    def scores(self, features: Tensor, text: Tensor) -> Tensor:
+        """z (B, K) = e^s <v, t>, v the normalised projection of the class token (B, D)."""
+        return scaled_cosines(self.head(features), text, self.logit_scale.exp())
+
+    def loss(self, batch: Batch, task: TaskInfo) -> Tensor:
+        """CE(z / tau, y) over the classes of the current task."""
+        z = self.scores(self.backbone.features(batch.images, self.prompts), self.text_features[task.first_label :])  # (B, c_t)
+        return F.cross_entropy(z / self.config.temperature, batch.labels - task.first_label)
+
+    def trained_parameters(self) -> list[dict]:
+        """The prompts, and the logit scale with or without weight decay."""
+        return [{"params": [self.P]}, {"params": [self.logit_scale], **({} if self.config.logit_scale_wd else {"weight_decay": 0.0})}]
+
+    def repeats(self) -> int:
+        """2 or 1."""
+        return 2 if self.config.epoch_mode == "repeat2" else 1
+
+    def statistics_images(self, task: TaskInfo, images: int) -> int:
+        """One pass for the classes' Gaussians."""
+        return images if self.config.refine_head else 0
+
+    def end_task(self, task: Task, trainer: Trainer) -> None:
+        """Statistics and refinement."""
+        self.visit(task, trainer, None)
+
+    def visit(self, task: Task, trainer: Trainer, moments: AttentionMoments | None) -> None:
+        """One plain pass over the task's images, for the moments of its attention and for Gaussians; then refinement."""
+        if moments is None and not self.config.refine_head:
+            return
+        edits = moments.observing(self.prompts) if moments else self.prompts
+        features, labels = [], []
+        for batch in trainer.plain(task, self.statistics_batch):
+            features.append(self.backbone.features(batch.images, edits))
+            labels.append(batch.labels)
+        if self.config.refine_head:
+            new, scale = slice(task.first_label, task.first_label + len(task.classes)), self.logit_scale.detach().exp()
+            gaussians.describe(
+                torch.cat(features), torch.cat(labels) - task.first_label, self.means[new], self.factors[new], self.config.refine_ridge
+            )
+
+            def loss(batch: Batch) -> Tensor:
+                return F.cross_entropy(scaled_cosines(self.head(batch.images), self.text_features, scale), batch.labels)
+
+            losses = align(self.head, loss, self.means, self.factors, self.config, task, trainer, self.stream.init_seed)
+            self.refinement_losses = [losses[0], losses[-1]] if len(losses) > 1 else losses
+
+    def diagnostics(self) -> dict:
+        """The logit scale, the mean refinement loss of the first and the last pass, and the bytes of stored class statistics."""
+        found = {"logit_scale": self.logit_scale.item()}
+        if self.config.refine_head:
+            kept = self.means.numel() * self.means.element_size() + self.factors.numel() * self.factors.element_size()
+            found |= {"refinement_losses": self.refinement_losses, "class_statistics_bytes": kept}
+        return found
+
+    def predict(self, batch: Batch) -> Tensor:
+        """Scores of all classes seen, (B, K_seen)."""
+        return self.scores(self.backbone.features(batch.images, self.prompts), self.text_features)
 
 
 METHOD = ClipSeq

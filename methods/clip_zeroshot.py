@@ -7,13 +7,14 @@ accuracy it loses from task to task is the growing number of classes.
 import math
 
 import torch
+from cl_bench.methods.clip_seq import ClipSeq
 from torch import Tensor
 
-from cl_bench.backbone import Backbone
+from cl_bench.backbone import Backbone, require_text
 from cl_bench.batch import Batch
-from cl_bench.clip_tuning import ClipTuning, cosines, require_text
 from cl_bench.config import Strict
 from cl_bench.method import Method
+from cl_bench.nn.heads import scaled_cosines
 from cl_bench.stream import StreamInfo, Task, TaskInfo
 from cl_bench.trainer import Trainer
 
@@ -29,8 +30,8 @@ class ClipZeroShot(Method):
     """Scores are e^s <v, t_k> with the checkpoint's own s and projection."""
 
     Config = ClipZeroShotConfig
-    PRESET = ClipTuning.PRESET
-    TRANSFORM = ClipTuning.TRANSFORM
+    PRESET = ClipSeq.PRESET
+    TRANSFORM = ClipSeq.TRANSFORM
     display = "CLIP zero-shot"
     frozen = True
 
@@ -55,7 +56,7 @@ class ClipZeroShot(Method):
     def predict(self, batch: Batch) -> Tensor:
         """Scores of all classes seen, (B, K_seen)."""
         features, text = batch.frozen_features(self.backbone), self.backbone.text
-        return cosines(features @ text.projection.T, self.text_features, math.exp(text.scale))
+        return scaled_cosines(features @ text.projection.T, self.text_features, math.exp(text.scale))
 
 
 METHOD = ClipZeroShot

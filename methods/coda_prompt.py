@@ -23,6 +23,7 @@ from cl_bench.batch import Batch
 from cl_bench.errors import InputError
 from cl_bench.nn.heads import HeadInit
 from cl_bench.nn.prompts import Prefixes
+from cl_bench.nn.subspaces import orthonormal_beside
 from cl_bench.query_tuning import QueryTuning, QueryTuningConfig
 from cl_bench.stream import StreamInfo, TaskInfo
 from cl_bench.work import Extra
@@ -63,8 +64,7 @@ class CodaPrompt(QueryTuning):
 
     def __init__(self, config: CodaConfig, backbone: Backbone, stream: StreamInfo):
         super().__init__(config, backbone, stream)
-        if config.layers > backbone.depth:
-            raise InputError(f"layers={config.layers}, but backbone {backbone.spec.name!r} has {backbone.depth} blocks")
+        backbone.first_blocks(config.layers)
         self.slice = config.components // stream.num_tasks  # components of a task
         if self.slice == 0:
             raise InputError(f"components={config.components} are too few for {stream.num_tasks} tasks; give at least one for each")
@@ -135,30 +135,12 @@ class CodaPrompt(QueryTuning):
         return math.cos(99 * math.pi * done / (200 * max(1, self.config.passes - 1)))
 
     def drop_last(self) -> bool:
-        """As configured."""
+        """Whether the loader of the published code is followed."""
         return self.config.drop_last
 
     def diagnostics(self) -> dict:
         """Mean length of the prompt of an image of the task's last batch, for every block: it grows with the number of components."""
         return {**super().diagnostics(), "prompt_norm": [float(length) for length in self.lengths.values()]}
-
-
-def orthonormal_beside(drawn: Tensor, earlier: Tensor, rule: str) -> Tensor:
-    """Rows (layers, n, D) made from `drawn` of length 1, orthogonal to each other and to the rows of `earlier` (layers, m, D).
-
-    `classical`, as published: each row loses its projection on every row before it once, which leaves it orthogonal only to orthonormal ones.
-    """
-    if drawn.is_meta:  # planning asks for shapes alone
-        return drawn
-    if rule == "qr":
-        basis = torch.linalg.qr(torch.cat([earlier, drawn], dim=1).double().mT)[0]  # (layers, D, m + n)
-        return basis[..., earlier.shape[1] :].mT.to(drawn.dtype).contiguous()
-    rows = list(earlier.unbind(1))
-    for row in drawn.unbind(1):  # (layers, D)
-        projections = [(row * other).sum(1, keepdim=True) / (other * other).sum(1, keepdim=True) * other for other in rows]
-        row = row - sum(projections) if projections else row
-        rows.append(row / row.norm(dim=1, keepdim=True))
-    return torch.stack(rows[earlier.shape[1] :], dim=1)
 
 
 METHOD = CodaPrompt

@@ -12,20 +12,17 @@ that pass is chosen by the largest token embeddings, for want of a query (`stat_
 from typing import Literal
 
 import torch
+from cl_bench.methods.dualprompt import DualConfig, DualPrompt
 from pydantic import Field
 from torch import Tensor, nn, optim
 
 from cl_bench import gradient_projection as pgp
 from cl_bench import seeds
 from cl_bench.backbone import Backbone
-from cl_bench.dual_prompting import AS_PUBLISHED as DUAL_AS_PUBLISHED
-from cl_bench.dual_prompting import DualConfig, DualPrompting
-from cl_bench.nn.attention import queries
-from cl_bench.nn.edits import Watched
 from cl_bench.nn.pool import cosines, nearest
 from cl_bench.nn.projection import ProjectedAdam
 from cl_bench.nn.prompts import Prefixes
-from cl_bench.nn.statistics import QueryMoments
+from cl_bench.nn.statistics import QueryMoments, block_queries
 from cl_bench.nn.subspaces import Subspaces
 from cl_bench.stream import StreamInfo, Task, TaskInfo
 from cl_bench.trainer import Trainer
@@ -42,15 +39,15 @@ class DualPGPConfig(pgp.PoolProjectionConfig, DualConfig):
     stat_prompt: Literal["task", "fallback_asis"] = "task"  # E-prompt of the statistics: the task's, or as the public code happens to choose
 
 
-class DualPromptPGP(DualPrompting):
+class DualPromptPGP(DualPrompt):
     """Prefix prompts with projected gradients, or updates, of their keys from the second task on."""
 
     Config = DualPGPConfig
     display = "DualPrompt-PGP"
     TRUNK = DualConfig
     version = 2
-    LEFT_DIFFERENT = (*DualPrompting.LEFT_DIFFERENT, *pgp.LEFT_DIFFERENT)
-    AS_PUBLISHED = {**DUAL_AS_PUBLISHED, **pgp.AS_PUBLISHED, "stat_prompt": "fallback_asis"}
+    LEFT_DIFFERENT = (*DualPrompt.LEFT_DIFFERENT, *pgp.LEFT_DIFFERENT)
+    AS_PUBLISHED = {**DualPrompt.AS_PUBLISHED, **pgp.AS_PUBLISHED, "stat_prompt": "fallback_asis"}
 
     def __init__(self, config: DualPGPConfig, backbone: Backbone, stream: StreamInfo):
         super().__init__(config, backbone, stream)
@@ -123,11 +120,9 @@ class DualPromptPGP(DualPrompting):
         """The prompts under which queries are collected."""
         if self.config.stat_prompt == "task" and task.index < self.S:
             return self.chosen_prefixes(torch.full((1,), task.index, device=self.device))
-        if self.config.stat_prompt == "fallback_asis":
-            vit = self.backbone.vit
-            q = vit._pos_embed(vit.patch_embed(images)).amax(1)  # over class token and patches, with their positions
-        else:
-            q = self.backbone.frozen_features(images)
+        q = self.backbone.frozen_features(images)
+        if self.config.stat_prompt == "fallback_asis":  # over class token and patches, with their positions
+            q = self.backbone.vit._pos_embed(self.backbone.vit.patch_embed(images)).amax(1)
         return self.chosen_prefixes(nearest(cosines(q, self.k), 1)[:, 0])
 
     def _feature_moments(self, task: Task, trainer: Trainer) -> Tensor:
@@ -140,18 +135,10 @@ class DualPromptPGP(DualPrompting):
     def _published_moments(self, task: Task, trainer: Trainer) -> Tensor:
         """Z Z^T over samples, (blocks, 1, D, D); one pass a block, so that the queries of one block at a time are in memory."""
         found = []
-        for wanted in range(len(self.space.M)):
-            collected = []
-            for images in pgp.published_images(self.config, task, trainer, self.backbone.width, self.statistics_batch, self.config.passes):
-                prefixes = self.statistics_prefixes(images, task)
-
-                def attend(index: int, block: nn.Module, x: Tensor, read: int | None, prefixes=prefixes) -> Tensor:
-                    if index == wanted:  # noqa: B023
-                        collected.append(queries(block.attn, block.norm1(x)).flatten(1))  # noqa: B023
-                    return prefixes.attend(index, block, x, read)
-
-                self.backbone.features(images, Watched(prefixes, attend))
-            Z = pgp.principal_scores(torch.cat(collected), SCORES)
+        for block in range(len(self.space.M)):
+            images = pgp.published_images(self.config, task, trainer, self.backbone.width, self.statistics_batch, self.config.passes)
+            parts = [block_queries(self.backbone.vit, some, self.statistics_prefixes(some, task), block).flatten(1) for some in images]
+            Z = pgp.principal_scores(torch.cat(parts), SCORES)
             found.append((Z @ Z.T)[None])
         return torch.stack(found)
 

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from typing import Literal
 
 import torch
+from cl_bench.methods.l2p import L2P, VOTES_AS_PUBLISHED, PoolConfig
+from cl_bench.methods.vpt_nsp2 import NullSpaceConfig, NullSpaceUpdates
 from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
@@ -21,9 +23,6 @@ from cl_bench.backbone import Backbone
 from cl_bench.errors import InputError
 from cl_bench.nn.projection import keep_norm_outside, null_projector, share_outside_null
 from cl_bench.nn.statistics import AttentionMoments
-from cl_bench.null_space import NullSpaceConfig, NullSpaceUpdates
-from cl_bench.pool_tuning import AS_PUBLISHED as POOL_AS_PUBLISHED
-from cl_bench.pool_tuning import PoolConfig, PoolTuning
 from cl_bench.stream import StreamInfo, Task, TaskInfo
 from cl_bench.trainer import Trainer
 
@@ -40,14 +39,15 @@ class L2PNSP2Config(NullSpaceConfig, PoolConfig):
     freeze_after_task1: bool = False  # control: no update of prompts and keys after the first task
 
 
-class L2PNSP2(NullSpaceUpdates, PoolTuning):
+class L2PNSP2(NullSpaceUpdates, L2P):
     """The pool with P <- P + B2 U B1 and K <- K + U B_q from the second task on."""
 
     Config = L2PNSP2Config
     display = "L2P-NSP²"
     TRUNK = PoolConfig
     version = 2
-    AS_PUBLISHED = POOL_AS_PUBLISHED
+    AS_PUBLISHED = VOTES_AS_PUBLISHED
+    LEFT_DIFFERENT = L2P.LEFT_DIFFERENT
 
     def __init__(self, config: L2PNSP2Config, backbone: Backbone, stream: StreamInfo):
         if config.carry != "drop":
@@ -103,8 +103,7 @@ class L2PNSP2(NullSpaceUpdates, PoolTuning):
                 self.prompted(images, chosen, moments)
         if self.config.key_proj:
             self.Cq += sums / (len(task) if self.config.cov_norm == "rows" else 1)
-            eta = self.config.eta if self.config.eta_q is None else self.config.eta_q
-            self.Rq = self.update_projections(self.Bq, self.Cq, eta, task, "Bq")
+            self.Rq = self.update_projections(self.Bq, self.Cq, self.config.eta_q, task, "Bq")
 
     def diagnostics(self) -> dict:
         """Nullity of the queries, and the share of the keys' update that old queries see, besides those of every block."""

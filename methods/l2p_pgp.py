@@ -4,13 +4,14 @@ Qiao et al., "Prompt Gradient Projection for Continual Learning", ICLR 2024; NSP
 \[ g_P \leftarrow g_P - (g_P M_p) M_p^T, \qquad g_K \leftarrow g_K - (g_K M_k) M_k^T, \]
 after clipping and before Adam. M_p, one per prompted block, holds the fraction `energy` of the squared norm of the image tokens entering it,
 stacked with the chosen prompts (PGP's second condition; the paper adds them, and null(x + p) is not null(x) and null(p)); M_k the fraction
-`key_energy` of the normalised queries. As published (`pgp_space=sample_asis`): the basis is built from principal scores of 768 images, a matrix over
-samples, of the patch embeddings (nine, plus nine of the prompts from the second task on) and of the queries (five).
+`key_energy` of the normalised queries. As published (`pgp_space=sample_asis`): from principal scores, over samples, of the patch embeddings of 768
+images (nine, plus nine of the prompts from the second task on) and of their queries (five).
 """
 
 from typing import Literal
 
 import torch
+from cl_bench.methods.l2p import L2P, PoolConfig
 from pydantic import Field
 from torch import Tensor, optim
 from torch.nn import functional as F
@@ -22,8 +23,6 @@ from cl_bench.errors import InputError
 from cl_bench.nn.projection import ProjectedAdam, keep_norm_outside
 from cl_bench.nn.statistics import TokenMoments
 from cl_bench.nn.subspaces import Subspaces
-from cl_bench.pool_tuning import AS_PUBLISHED as POOL_AS_PUBLISHED
-from cl_bench.pool_tuning import PoolConfig, PoolTuning
 from cl_bench.stream import StreamInfo, Task, TaskInfo
 from cl_bench.trainer import Trainer
 
@@ -40,31 +39,27 @@ class L2PPGPConfig(pgp.PoolProjectionConfig, PoolConfig):
     key_exact: bool = False  # keep the keys' length outside old queries, so that old cosines stay; needs pgp_stage=update
 
 
-class L2PPGP(PoolTuning):
+class L2PPGP(L2P):
     """The pool with projected gradients, or updates, from the second task on."""
 
     Config = L2PPGPConfig
     display = "L2P-PGP"
     TRUNK = PoolConfig
     version = 2
-    LEFT_DIFFERENT = (*PoolTuning.LEFT_DIFFERENT, *pgp.LEFT_DIFFERENT)
-    AS_PUBLISHED = {
-        **POOL_AS_PUBLISHED, **pgp.AS_PUBLISHED, "layers": 1, "carry": "accumulate", "head": "prompt", "position": "cls",
-    }  # fmt: skip
+    LEFT_DIFFERENT = (*L2P.LEFT_DIFFERENT, *pgp.LEFT_DIFFERENT)
+    AS_PUBLISHED = {**L2P.AS_PUBLISHED, **pgp.AS_PUBLISHED}
 
     def __init__(self, config: L2PPGPConfig, backbone: Backbone, stream: StreamInfo):
         super().__init__(config, backbone, stream)
-        D = backbone.width
-        pgp.require_sample_space(config, D)
+        pgp.require_sample_space(config, D := backbone.width)
         sampled = config.pgp_space == "sample_asis"
         self.combine = config.pgp_combine or ("sum_asis" if sampled else "stack")
         if self.combine == ("stack" if sampled else "sum_asis"):
             raise InputError(f"pgp_combine={self.combine} and pgp_space={config.pgp_space} exclude each other: scores are added, tokens are stacked")
         if config.key_exact and not (config.pgp_stage == "update" and config.pgp_keys):
             raise InputError("key_exact=on needs pgp_stage=update and pgp_keys=on: with projected gradients Adam moves keys inside the subspace too")
-        self.prompt_space, self.key_space = (
-            Subspaces((layers, D, D), self.device, self._random(name)) for name, layers in (("prompts", config.layers), ("keys", 1))
-        )
+        spaces = {"prompts": config.layers, "keys": 1}
+        self.prompt_space, self.key_space = (Subspaces((n, D, D), self.device, self._random(name)) for name, n in spaces.items())
         self.register_buffer("P_start", torch.zeros_like(self.P), persistent=False)
         self.register_buffer("K_start", torch.zeros_like(self.K), persistent=False)
 
@@ -112,8 +107,7 @@ class L2PPGP(PoolTuning):
         if self.is_last(task):
             return
         moments = self._published_moments if self.config.pgp_space == "sample_asis" else self._feature_moments
-        prompts, keys = moments(task, trainer)
-        rules = (self.config.pgp_energy, self.config.pgp_rank_rule, task.index == 0)
+        (prompts, keys), rules = moments(task, trainer), (self.config.pgp_energy, self.config.pgp_rank_rule, task.index == 0)
         if self.config.energy > 0:
             self.prompt_space.grow(prompts, self.config.energy, *rules)
         if self.config.key_energy > 0 and self.config.pgp_keys:
@@ -143,17 +137,14 @@ class L2PPGP(PoolTuning):
         A = []
         for P in self.P_start:
             Y = pgp.principal_scores(P.T, 9) if task.index and self.combine == "sum_asis" else torch.zeros_like(Z)
-            width = min(Z.shape[1], Y.shape[1])
-            S = Z[:, :width] + Y[:, :width]
+            S = Z[:, : Y.shape[1]] + Y[:, : Z.shape[1]]
             A.append(S @ S.T)
         return torch.stack(A), Z_k @ Z_k.T
 
     def diagnostics(self) -> dict:
         """Ranks of the bases, and the shares of the task's updates of prompts and keys that lie inside them."""
-        return {
-            **super().diagnostics(), "rank": self.prompt_space.ranks(), "key_rank": self.key_space.ranks(),
-            "update_inside_protected": self.inside, "key_update_inside_protected": self.keys_inside,
-        }  # fmt: skip
+        found = {**super().diagnostics(), "rank": self.prompt_space.ranks(), "key_rank": self.key_space.ranks()}
+        return {**found, "update_inside_protected": self.inside, "key_update_inside_protected": self.keys_inside}
 
 
 METHOD = L2PPGP

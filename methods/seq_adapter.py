@@ -8,7 +8,6 @@ from pydantic import Field
 
 from cl_bench import seeds
 from cl_bench.backbone import Backbone
-from cl_bench.errors import InputError
 from cl_bench.nn.adapter import Adapters
 from cl_bench.stream import StreamInfo
 from cl_bench.tuning import EditTuning, TuningConfig
@@ -34,9 +33,7 @@ class SeqAdapter(EditTuning):
 
     def __init__(self, config: SeqAdapterConfig, backbone: Backbone, stream: StreamInfo):
         super().__init__(config, backbone, stream)
-        layers = backbone.depth if config.layers is None else config.layers
-        if layers > backbone.depth:
-            raise InputError(f"layers={layers}, but backbone {backbone.spec.name!r} has {backbone.depth} blocks")
+        layers = backbone.first_blocks(config.layers)
         generator = seeds.generator(stream.init_seed, "adapters")
         edits = Adapters(layers, backbone.width, config.bottleneck, generator, config.adapter_scale, config.dropout)
         self.edits = edits.to(self.device)

@@ -8,7 +8,6 @@ from pydantic import Field
 
 from cl_bench import seeds
 from cl_bench.backbone import Backbone
-from cl_bench.errors import InputError
 from cl_bench.nn.lora import LoRA
 from cl_bench.stream import StreamInfo
 from cl_bench.tuning import EditTuning, TuningConfig
@@ -34,9 +33,7 @@ class SeqLoRA(EditTuning):
 
     def __init__(self, config: SeqLoRAConfig, backbone: Backbone, stream: StreamInfo):
         super().__init__(config, backbone, stream)
-        layers = backbone.depth if config.layers is None else config.layers
-        if layers > backbone.depth:
-            raise InputError(f"layers={layers}, but backbone {backbone.spec.name!r} has {backbone.depth} blocks")
+        layers = backbone.first_blocks(config.layers)
         generator = seeds.generator(stream.init_seed, "lora")
         self.edits = LoRA(layers, backbone.width, config.rank, config.targets, generator, config.lora_scale).to(self.device)
 

@@ -3,13 +3,13 @@
 NSP2 paper, Table 1, "Upper-bound". The paper states no temperature for it; the benchmark's own is used unless `temperature` is given.
 """
 
-from cl_bench.prompt_tuning import PromptTuning
+from cl_bench.methods.vpt_seq import VPTSeq
 
 ALIASES = ("joint",)
 SUMMARY = "all classes at once, the upper bound"
 
 
-class VPTJoint(PromptTuning):
+class VPTJoint(VPTSeq):
     """The common body on a stream of one task."""
 
     display = "VPT joint (upper bound)"

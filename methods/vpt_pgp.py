@@ -10,6 +10,7 @@ before norm1, of 768 training images a task. The public PGP code works in sample
 from typing import Literal
 
 import torch
+from cl_bench.methods.vpt_seq import PromptTuningConfig, VPTSeq
 from pydantic import Field
 from torch import Tensor, optim
 
@@ -19,7 +20,6 @@ from cl_bench.gradient_projection import ProjectionConfig, chosen_images, statis
 from cl_bench.nn.projection import ProjectedAdam
 from cl_bench.nn.statistics import TokenMoments
 from cl_bench.nn.subspaces import Subspaces
-from cl_bench.prompt_tuning import PromptTuning, PromptTuningConfig
 from cl_bench.stream import StreamInfo, Task, TaskInfo
 from cl_bench.trainer import Trainer
 
@@ -37,7 +37,7 @@ class PGPConfig(ProjectionConfig, PromptTuningConfig):
     eta: float = Field(0.97, ge=0, le=1)  # only with pgp_norm=nsp
 
 
-class VPTPGP(PromptTuning):
+class VPTPGP(VPTSeq):
     """Prompt tuning whose prompt gradients lose their component inside the old tasks' subspace from the second task on."""
 
     Config = PGPConfig

@@ -1,21 +1,102 @@
-"""VPT-Seq: prompts and the current head are tuned task after task, with nothing against forgetting.
+"""VPT-Seq: prompts of VPT-deep and one linear head per task, tuned task after task with nothing against forgetting.
 
-Baseline of NSP2 (Lu et al., "Visual Prompt Tuning in Null Space for Continual Learning", NeurIPS 2024, arXiv 2406.05658), Tables 1, 3, 4
-and 5; VPT itself is Jia et al., ECCV 2022. As published: decay after 40 and 70 % of the passes where the paper says 50 and 80 %
-(`lr_milestones`), ten passes shuffled together (`epoch_mode`), the second head started from the first (`head_init`).
+The baseline of NSP2 (Lu et al., "Visual Prompt Tuning in Null Space for Continual Learning", NeurIPS 2024, arXiv 2406.05658), Tables 1 and 3 to
+5, appendix "Implementation details", and the body of the methods that act on its prompts. Cross-entropy of the current head's scores over a
+temperature, Adam with coupled weight decay, prompts carried from task to task; at prediction the scores of all heads stand side by side.
+As published: decay after 40 and 70 % of the passes where the paper says 50 and 80 % (`lr_milestones`), ten passes shuffled together
+(`epoch_mode`), the second head started from the first (`head_init`).
 """
 
-from cl_bench.prompt_tuning import PromptTuning, PromptTuningConfig
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.nn import functional as F
+
+from cl_bench import seeds
+from cl_bench.backbone import Backbone
+from cl_bench.batch import Batch
+from cl_bench.config import Strict
+from cl_bench.nn.heads import TaskHeads
+from cl_bench.nn.statistics import AttentionMoments
+from cl_bench.prompt_tuning import Prompted
+from cl_bench.stream import StreamInfo, Task, TaskInfo
+from cl_bench.trainer import Trainer
 
 ALIASES = ("seq",)
 SUMMARY = "sequential prompt tuning, the baseline"
 
 
-class VPTSeq(PromptTuning):
-    """Nothing but the common body."""
+class PromptTuningConfig(Strict):
+    """Settings of every VPT method; the defaults are those of 10-split CIFAR-100 in the NSP2 paper (appendix B) and its published code."""
 
+    prompts: int = Field(4, ge=1)  # M, prompts per block
+    layers: int | None = Field(None, ge=1)  # first blocks that get prompts; None: all
+    temperature: float = Field(28.0, gt=0)  # tau
+    learning_rate: float = Field(0.01, gt=0)
+    weight_decay: float = Field(5e-5, ge=0)  # coupled: added to the gradient
+    batch: int = Field(256, ge=1)
+    passes: int = Field(100, ge=1)
+    lr_milestones: Literal["code", "paper"] = "code"  # x0.1 after 40 and 70 % of the passes (published code) or 50 and 80 % (paper)
+    epoch_mode: Literal["repeat10", "plain"] = "repeat10"  # ten passes shuffled together (published code) or each by itself
+    head_init: Literal["published", "fresh"] = "published"  # see TaskHeads.grow
+
+
+class VPTSeq(Prompted):
+    """Sequential prompt tuning; subclasses change what happens to the prompts' gradient or update."""
+
+    Config = PromptTuningConfig
     display = "VPT-Seq"
     TRUNK = PromptTuningConfig
+
+    def __init__(self, config: PromptTuningConfig, backbone: Backbone, stream: StreamInfo):
+        super().__init__(config, backbone, stream)
+        self.head = TaskHeads(backbone.width)
+
+    def grow(self, task: TaskInfo) -> None:
+        """Add the task's head."""
+        generator = seeds.generator(self.stream.init_seed, "head", task.index)
+        init = "warm" if self.config.head_init == "published" else "uniform"
+        self.head.grow(len(task.classes), generator, init, self.device)
+
+    def loss(self, batch: Batch, task: TaskInfo) -> Tensor:
+        """CE(z / tau, y) over the classes of the current task."""
+        z = self.head.current(self.backbone.features(batch.images, self.prompts))  # (B, c_t)
+        return F.cross_entropy(z / self.config.temperature, batch.labels - task.first_label)
+
+    def trained_parameters(self) -> list[torch.nn.Parameter]:
+        """The prompts, then weight and bias of the current head."""
+        return [self.P, *self.head.heads[-1].parameters()]
+
+    def repeats(self) -> int:
+        """10 or 1."""
+        return 10 if self.config.epoch_mode == "repeat10" else 1
+
+    @property
+    def statistics_name(self) -> str | None:
+        """The moments of attention."""
+        return "attention-moments"
+
+    def visit(self, task: Task, trainer: Trainer, moments: AttentionMoments | None) -> None:
+        """One plain pass over the task's images after training, for the moments of its attention; nothing without them."""
+        if moments is None:
+            return
+
+        def observe() -> dict[str, Tensor]:
+            shared = not moments.batch_means  # processes cut their shares into batches of their own
+            for batch in trainer.plain(task, self.statistics_batch, shared=shared):
+                self.backbone.features(batch.images, moments.observing(self.prompts))
+            sums = moments.sums()
+            if shared:
+                trainer.world.add(sums.values())
+            return sums
+
+        moments.take(trainer.once(self.statistics_name, observe))
+
+    def predict(self, batch: Batch) -> Tensor:
+        """Scores of all heads, (B, K_seen)."""
+        return self.head(self.backbone.features(batch.images, self.prompts))
 
 
 METHOD = VPTSeq

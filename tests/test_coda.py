@@ -5,10 +5,10 @@ import math
 import pytest
 import torch
 import toys
-from cl_bench.methods.coda_prompt import orthonormal_beside
 from torch.nn import functional as F
 
 from cl_bench.errors import InputError, RunFailed
+from cl_bench.nn.subspaces import orthonormal_beside
 
 TASKS = [[2, 0], [1, 3, 4], [5, 6]]
 

@@ -10,7 +10,7 @@ from cl_bench.methods.clip_nsp2 import ClipNSP2
 from timm.layers import QuickGELU
 from torch import Tensor, nn
 
-from cl_bench import clip_tuning
+from cl_bench import alignment
 from cl_bench.batch import Batch
 from cl_bench.nn import gaussians
 from cl_bench.stream import StreamInfo, TaskInfo
@@ -78,7 +78,7 @@ def given_draws(monkeypatch):
 
     monkeypatch.setattr(gaussians, "sample", sample)
     monkeypatch.setattr(torch, "randperm", permutation)
-    monkeypatch.setattr(clip_tuning, "REFINE_BATCH", 40)
+    monkeypatch.setattr(alignment, "BATCH", 40)
     return state
 
 

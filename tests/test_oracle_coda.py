@@ -3,9 +3,10 @@
 import oracle
 import pytest
 import torch
-from cl_bench.methods.coda_prompt import CodaPrompt, orthonormal_beside
+from cl_bench.methods.coda_prompt import CodaPrompt
 
 from cl_bench.batch import Batch
+from cl_bench.nn.subspaces import orthonormal_beside
 from cl_bench.stream import StreamInfo
 
 pytestmark = oracle.HERE

@@ -26,6 +26,14 @@ def fit(features: Tensor, ridge: float) -> tuple[Tensor, Tensor]:
     return mean.float(), factor[rows, columns].float()
 
 
+def describe(features: Tensor, labels: Tensor, means: Tensor, factors: Tensor, ridge: float) -> None:
+    """Write mean and packed factor of each class 0..K-1 with features (n, D) into means (K, D) and factors; a class without any keeps its own."""
+    for label in range(len(means)):
+        own = features[labels == label]
+        if len(own):
+            means[label], factors[label] = fit(own, ridge)
+
+
 def unpack(packed: Tensor, width: int) -> Tensor:
     """Lower triangular factors (K, D, D) of packed ones (K, D (D + 1) / 2)."""
     factors = packed.new_zeros(len(packed), width, width)

@@ -69,3 +69,8 @@ class CosineHeads(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         """Scores (B, K) of features (B, D)."""
         return self.sigma * F.normalize(features, dim=1) @ F.normalize(self.weight, dim=1).T
+
+
+def scaled_cosines(projected: Tensor, text: Tensor, scale: Tensor | float) -> Tensor:
+    """Scores (B, K) = scale <v, t> of projected image features (B, E) and unit text features (K, E)."""
+    return scale * (F.normalize(projected, dim=1) @ text.T)

@@ -5,7 +5,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cl_bench.nn.attention import prompt_keys_values
+from cl_bench.nn.edits import Edits
 from cl_bench.nn.prompts import ExtraKeys
+from cl_bench.nn.statistics import TokenMoments
 
 
 def cosines(queries: Tensor, keys: Tensor) -> Tensor:
@@ -67,3 +69,20 @@ class Chosen(ExtraKeys):
         """One-hot (B, k * m, S * m): the pool rows that an image attends to."""
         m = self.P.shape[1] // self.size
         return torch.kron(self._one_hot, torch.eye(m, device=self.P.device))
+
+
+class Carried(Edits):
+    """The chosen prompts of the first L blocks as tokens that join the image's and stay; `moments` may see the image tokens of every block."""
+
+    def __init__(self, chosen: Chosen, position: Tensor | None, moments: TokenMoments | None):
+        self.chosen, self.position, self.moments = chosen, position, moments
+        self.layers, self.size = len(chosen.P), chosen.ids.shape[1] * (chosen.P.shape[1] // chosen.size)
+
+    def tokens(self, l: int, x: Tensor) -> Tensor:
+        """x with the prompts of block l behind it, at the class token's position in the first one where that is given."""
+        if self.moments:
+            self.moments.see(l, x[:, : x.shape[1] - min(l, self.layers) * self.size])
+        if l >= self.layers:
+            return x
+        prompts = self.chosen.as_tokens(l).to(x.dtype).expand(len(x), -1, -1)
+        return torch.cat([x, prompts if self.position is None or l else prompts + self.position], dim=1)

@@ -8,6 +8,8 @@ import torch
 from scipy.ndimage import gaussian_filter1d
 from torch import Tensor
 
+from cl_bench import seeds
+
 Nullity = Literal["official", "paper"]
 
 
@@ -104,3 +106,17 @@ def ln_loss(P: Tensor, P_prev: Tensor, reduction: str) -> Tensor:
     """L_LN (eq. 27): change of every prompt's mean and (biased) standard deviation over its D entries, summed over blocks."""
     drift = (P.mean(2) - P_prev.mean(2)).abs() + (P.std(2, correction=0) - P_prev.std(2, correction=0)).abs()  # (L, M)
     return drift.sum() if reduction == "l1" else drift.mean(1).sum()
+
+
+def fused_projections(C: Tensor, eta: float, rule: Nullity, norm: str, subspace: str, key: tuple, blocks: int = 1) -> tuple[Tensor, list[int]]:
+    """`fused_projection` of every layer's C (L, n, n), or of each of its diagonal blocks, and the layers' nullities; `key` seeds random ones."""
+    found, nullities, width = torch.zeros_like(C), [], C.shape[1] // blocks
+    for layer in range(len(C)):
+        R = 0
+        for block in range(blocks):
+            part = slice(block * width, (block + 1) * width)
+            generator = seeds.generator(*key, layer, *([block] if blocks > 1 else []))
+            found[layer, part, part], rank = fused_projection(C[layer, part, part], eta, rule, norm, subspace, generator)
+            R += rank
+        nullities.append(R)
+    return found, nullities

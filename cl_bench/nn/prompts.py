@@ -48,6 +48,11 @@ class Prefixes(ExtraKeys):
         K, V = self.blocks[l]
         return split_heads(block.attn, K), split_heads(block.attn, V)
 
+    def without_permute(self, first: int, batch: int) -> "Prefixes":
+        """These prefixes with those from block `first` on as the public PyTorch code mixes them in a batch."""
+        mixed = {l: pair if l < first else without_permute(*(half.expand(batch, -1, -1) for half in pair)) for l, pair in self.blocks.items()}
+        return Prefixes(mixed)
+
 
 def without_permute(K: Tensor, V: Tensor) -> tuple[Tensor, Tensor]:
     """What the public PyTorch code makes of prefixes (B, m, D): an array (2, B, ...) read as (B, 2, ...).

@@ -9,11 +9,13 @@ the attention map where that is computed anyway.
 from collections.abc import Callable, Sequence
 
 import torch
+from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cl_bench.nn.attention import attention_map, attention_with, explicit, merge_heads, mixed_values, queries, queries_keys_values, with_extra
-from cl_bench.nn.edits import Watched
+from cl_bench.nn.edits import Edits, Watched
+from cl_bench.nn.forward import embedded, through_blocks
 from cl_bench.nn.prompts import ExtraKeys
 
 
@@ -74,14 +76,22 @@ class AttentionMoments:
         """Go on from what `sums` returned."""
         self.queries, self.weights, self.rows = sums["queries"], sums["weights"], int(sums["rows"])
 
-    def covariances(self) -> tuple[Tensor, Tensor]:
-        """Sums over all rows Omega1' Omega1 (L, D, D) and Omega2' Omega2 (L, M, M), float64."""
+    def covariances(self, exact: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Sums over all rows Omega1' Omega1 (L, D, D) and Omega2' Omega2 (L, M, M), float64.
+
+        Given the prompts (L, M, D) as `exact`, those of the conditions with LayerNorm's scale and the prompts' deviation.
+        """
         omega1 = []
         for block, gram in zip(self.vit.blocks, self.queries, strict=False):
             inner = block.attn.qkv.out_features // 3
             w_k = block.attn.qkv.weight[inner : 2 * inner].double().unflatten(0, (block.attn.num_heads, -1))  # (H, d, D)
             omega1.append((w_k.transpose(1, 2) @ gram @ w_k).sum(0))
-        return torch.stack(omega1), self.weights.clone()
+        first, second = torch.stack(omega1), self.weights.clone()
+        if exact is None:
+            return first, second
+        alpha = torch.stack([block.norm1.weight.double() for block in self.vit.blocks[: len(exact)]])  # (L, D)
+        sigma = exact.double().std(dim=2, correction=0)  # (L, M)
+        return alpha[:, :, None] * first * alpha[:, None, :], second / (sigma[:, :, None] * sigma[:, None, :])
 
 
 class TokenMoments:
@@ -139,3 +149,9 @@ class QueryMoments:
     def means(self) -> Tensor:
         """Q_h' Q_h over the number of rows, (L, H, d, d)."""
         return self.sums / self.rows
+
+
+def block_queries(vit: VisionTransformer, images: Tensor, edits: Edits, index: int) -> Tensor:
+    """Attention queries q (B, H, N, d) of block `index` under the edits."""
+    block = vit.blocks[index]
+    return queries(block.attn, block.norm1(edits.tokens(index, through_blocks(vit, embedded(vit, images), edits, until=index))))

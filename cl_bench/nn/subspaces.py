@@ -67,3 +67,21 @@ def grown_basis(M: Tensor, A: Tensor, energy: float, powers: str = "sigma2", ran
     count = min(count, D - 1 - r)
     basis, _ = torch.linalg.qr(torch.cat([M, vectors[:, :count]], dim=1))
     return basis
+
+
+def orthonormal_beside(drawn: Tensor, earlier: Tensor, rule: str) -> Tensor:
+    """Rows (layers, n, D) made from `drawn` of length 1, orthogonal to each other and to the rows of `earlier` (layers, m, D).
+
+    `classical`, as published: each row loses its projection on every row before it once, which leaves it orthogonal only to orthonormal ones.
+    """
+    if drawn.is_meta:  # planning asks for shapes alone
+        return drawn
+    if rule == "qr":
+        basis = torch.linalg.qr(torch.cat([earlier, drawn], dim=1).double().mT)[0]  # (layers, D, m + n)
+        return basis[..., earlier.shape[1] :].mT.to(drawn.dtype).contiguous()
+    rows = list(earlier.unbind(1))
+    for row in drawn.unbind(1):  # (layers, D)
+        projections = [(row * other).sum(1, keepdim=True) / (other * other).sum(1, keepdim=True) * other for other in rows]
+        row = row - sum(projections) if projections else row
+        rows.append(row / row.norm(dim=1, keepdim=True))
+    return torch.stack(rows[earlier.shape[1] :], dim=1)
