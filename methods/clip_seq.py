@@ -1,13 +1,10 @@
 """CLIP-Seq: prompts in the image tower of CLIP, tuned task after task with nothing against forgetting.
 
 Baseline of NSP2 (Lu et al., "Visual Prompt Tuning in Null Space for Continual Learning", NeurIPS 2024, arXiv 2406.05658), Table 1 and
-appendix B; CLIP is Radford et al., ICML 2021. Cross-entropy of scaled cosines between an image's feature and the current classes' text features;
-the logit scale s is trained with the prompts. After each task the projection into the common space may be refined on Gaussians of the
-features before it (as SLCA, ICCV 2023, does for linear heads).
-
-As published: prompts in the first 4 blocks where the paper says 3 (`layers`), decay after 40 and 70 % of the passes (`lr_milestones`), two passes
-shuffled together (`epoch_mode`). The paper describes the refinement for "the CLIP model", and its scripts are those of CLIP-NSP2 alone: whether
-this row was refined is not known (`refine_head`, report both). A refined method stores class statistics.
+appendix B; CLIP is Radford et al., ICML 2021. Cross-entropy of scaled cosines between an image's feature and the current classes' text features; the
+logit scale s is trained with the prompts. After each task the projection into the common space may be refined on Gaussians of features.
+As published: prompts in the first 4 blocks where the paper says 3 (`layers`), decay after 40 and 70 % of the passes, two passes shuffled together.
+The paper describes the refinement for "the CLIP model", its scripts are those of CLIP-NSP2: whether this row was refined is not known.
 """
 
 from dataclasses import replace
@@ -29,7 +26,6 @@ from cl_bench.stream import StreamInfo, Task, TaskInfo
 from cl_bench.trainer import Trainer
 from cl_bench.work import Extra
 
-ALIASES = ()
 SUMMARY = "CLIP with prompts, sequential tuning (baseline of NSP2)"
 
 
@@ -65,15 +61,14 @@ class ClipSeq(Prompted):
         embedding, width = backbone.text.projection.shape
         self.logit_scale = nn.Parameter(torch.tensor(backbone.text.scale, device=self.device))  # s
         self.head = nn.Linear(width, embedding, bias=config.visual_bias, device=self.device).requires_grad_(False)
-        with torch.no_grad():
-            self.head.weight.copy_(backbone.text.projection)
-            if config.visual_bias:
-                self.head.bias.zero_()
+        self.head.weight.data.copy_(backbone.text.projection)
+        if config.visual_bias:
+            self.head.bias.data.zero_()
         self.register_buffer("text_features", torch.zeros(0, embedding, device=self.device))  # t_k, in stream order
+        self.refinement_losses, self.grown = [], ("text_features", *(("means", "factors") if config.refine_head else ()))
         if config.refine_head:
             self.register_buffer("means", torch.zeros(0, width, device=self.device))  # m_k
             self.register_buffer("factors", torch.zeros(0, gaussians.packed_length(width), device=self.device))  # of Sigma_k
-        self.refinement_losses: list[float] = []
 
     @property
     def keeps(self) -> str:
@@ -82,7 +77,7 @@ class ClipSeq(Prompted):
 
     def grow(self, task: TaskInfo) -> None:
         """Make room for the task's text features and, with refinement, its classes' Gaussians."""
-        for name in ("text_features", "means", "factors") if self.config.refine_head else ("text_features",):
+        for name in self.grown:
             known = getattr(self, name)
             setattr(self, name, torch.cat([known, known.new_zeros(len(task.classes), known.shape[1])]))
 
@@ -91,8 +86,7 @@ class ClipSeq(Prompted):
         if not self.config.refine_head:
             return super().extra()
         (E, D), drawn = self.head.weight.shape, float(len(self.text_features)) * self.config.refine_samples  # features a pass
-        task = self.config.refine_passes * drawn * D * (D / 2 + 3 * E)
-        return replace(super().extra(), task=task, working_bytes=4 * drawn * D)
+        return replace(super().extra(), task=self.config.refine_passes * drawn * D * (D / 2 + 3 * E), working_bytes=4 * drawn * D)
 
     def begin_task(self, task: Task, trainer: Trainer) -> None:
         """Encode the task's classes, once per run: a resumed run has them in its checkpoint."""
@@ -128,29 +122,25 @@ class ClipSeq(Prompted):
         if moments is None and not self.config.refine_head:
             return
         edits = moments.observing(self.prompts) if moments else self.prompts
-        features, labels = [], []
+        features, labels, first = [], [], task.first_label
         for batch in trainer.plain(task, self.statistics_batch):
             features.append(self.backbone.features(batch.images, edits))
-            labels.append(batch.labels)
+            labels.append(batch.labels - first)
         if self.config.refine_head:
-            new, scale = slice(task.first_label, task.first_label + len(task.classes)), self.logit_scale.detach().exp()
-            gaussians.describe(
-                torch.cat(features), torch.cat(labels) - task.first_label, self.means[new], self.factors[new], self.config.refine_ridge
-            )
+            own, known = torch.cat(features), (self.means, self.factors)
+            gaussians.describe(own, torch.cat(labels), *(values[first:] for values in known), self.config.refine_ridge)
+            losses = align(self.head, self.refined_loss, *known, self.config, task, trainer, self.stream.init_seed)
+            self.refinement_losses = losses[:: max(1, len(losses) - 1)]
 
-            def loss(batch: Batch) -> Tensor:
-                return F.cross_entropy(scaled_cosines(self.head(batch.images), self.text_features, scale), batch.labels)
-
-            losses = align(self.head, loss, self.means, self.factors, self.config, task, trainer, self.stream.init_seed)
-            self.refinement_losses = [losses[0], losses[-1]] if len(losses) > 1 else losses
+    def refined_loss(self, batch: Batch) -> Tensor:
+        """CE over all classes seen, of features drawn from their Gaussians."""
+        z = scaled_cosines(self.head(batch.images), self.text_features, self.logit_scale.detach().exp())
+        return F.cross_entropy(z, batch.labels)
 
     def diagnostics(self) -> dict:
         """The logit scale, the mean refinement loss of the first and the last pass, and the bytes of stored class statistics."""
-        found = {"logit_scale": self.logit_scale.item()}
-        if self.config.refine_head:
-            kept = self.means.numel() * self.means.element_size() + self.factors.numel() * self.factors.element_size()
-            found |= {"refinement_losses": self.refinement_losses, "class_statistics_bytes": kept}
-        return found
+        found, kept = {"logit_scale": self.logit_scale.item()}, sum(getattr(self, name).nbytes for name in self.grown[1:])
+        return found | ({"refinement_losses": self.refinement_losses, "class_statistics_bytes": kept} if kept else {})
 
     def predict(self, batch: Batch) -> Tensor:
         """Scores of all classes seen, (B, K_seen)."""
