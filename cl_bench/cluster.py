@@ -39,6 +39,7 @@ class Cluster:
         except ImportError:
             raise InputError("--scheduler needs Dask: pip install 'cl-bench[dask]'") from None
         try:
+            _require_address(address)
             self._client = Client(address, timeout=ANSWER_SECONDS, set_as_default=False)
         except (OSError, ValueError) as error:
             why = str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -127,6 +128,16 @@ class Cluster:
         line = self._lines.get(facts.pop("run"))
         if line is not None:
             line.show(facts)
+
+
+def _require_address(address: str) -> None:
+    """Raise ValueError for what is no address of a scheduler: a client that was given one would not go away quietly."""
+    from distributed.comm.addressing import parse_address, parse_host_port
+    from distributed.comm.registry import get_backend
+
+    scheme, place = parse_address(address)
+    get_backend(scheme)
+    parse_host_port(place)
 
 
 def carry_out_some(

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from cl_bench import user_text
 from cl_bench.errors import InputError
 
 MISSING = {"", "nan", "na", "n/a", "<na>", "none", "null", "-", "–", "—"}
@@ -82,10 +83,7 @@ def _cells(path: Path) -> tuple[list[tuple[int, list[str]]], list[str]]:
 
 
 def _text(path: Path) -> str:
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+    data = user_text.read_bytes(path)
     encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
     try:
         text = data.decode(encoding)

@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
+from cl_bench import user_text
 from cl_bench.config import Strict, unknown
 from cl_bench.errors import InputError
 
@@ -85,10 +86,8 @@ class TomlFile:
 def read(path: Path, what: str) -> TomlFile:
     """The file, which is `what` it is called in messages. Raises InputError with the line, where it is no TOML, or the reason it cannot be read."""
     try:
-        data = path.read_bytes()
+        data = user_text.read_bytes(path, f"the {what} ")
         text = data.decode("utf-8-sig").replace("\r\n", "\n")
-    except OSError as error:
-        raise InputError(f"cannot read the {what} {path}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
         raise InputError(f"{path}, line {line}: the {what} is not in UTF-8; save it as UTF-8") from error

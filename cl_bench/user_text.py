@@ -5,22 +5,28 @@ from pathlib import Path
 
 from cl_bench.errors import InputError
 
-MOST_CHARACTERS = 1_000_000
+MOST_BYTES = 1_000_000  # of a file written by hand
 
 
-def read(path: Path, what: str = "") -> str:
-    """A user's text file in UTF-8. Raises InputError when it cannot be read, or is far too long."""
+def read_bytes(path: Path, what: str = "") -> bytes:
+    """A user's file of text. Raises InputError when it cannot be read, or is far too long."""
     try:
-        with open(path, encoding="utf-8-sig") as file:
-            text = file.read(MOST_CHARACTERS + 1)
-    except UnicodeDecodeError:
-        raise InputError(f"cannot read {what}{path}: not a text file in UTF-8") from None
+        with open(path, "rb") as file:
+            data = file.read(MOST_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise InputError(f"cannot read {what}{path}: {reason}") from error
-    if len(text) > MOST_CHARACTERS:
-        raise InputError(f"cannot read {what}{path}: it is longer than {MOST_CHARACTERS:,} characters")
-    return text
+    if len(data) > MOST_BYTES:
+        raise InputError(f"cannot read {what}{path}: it is longer than {MOST_BYTES:,} bytes")
+    return data
+
+
+def read(path: Path, what: str = "") -> str:
+    """A user's text in UTF-8. Raises InputError."""
+    try:
+        return read_bytes(path, what).decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError:
+        raise InputError(f"cannot read {what}{path}: not a text file in UTF-8") from None
 
 
 def short(text: str) -> str:

@@ -122,3 +122,15 @@ def test_a_scheduler_that_does_not_answer_is_refused(base, tmp_path):
         )
     )
     assert code == 2 and "the scheduler tcp://127.0.0.1:9 does not answer" in err and "Traceback" not in err
+
+
+@pytest.mark.parametrize("address", ["²", "", "host", "tcp://host", "tcp://host:port", "none://host:8786", "tcp://host:8786:1"])
+def test_what_is_no_address_is_refused_without_a_client_that_lingers(address):
+    from rich.console import Console
+
+    from cl_bench.cluster import Cluster
+    from cl_bench.errors import InputError
+    from cl_bench.watch import Watch
+
+    with pytest.raises(InputError, match="does not answer .*give its address"):
+        Cluster(address, None, Watch(Console()))

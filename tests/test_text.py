@@ -160,3 +160,19 @@ def test_paths_that_the_machine_refuses_are_one_line(results, monkeypatch, capsy
     (results / "file").write_text("", encoding="utf-8")
     code, said = ends_with(capsys, *arguments)
     assert code in (0, 1, 2) and len(said.splitlines()) <= 1 and len(said) < 6000
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "run /dev/zero",
+        "tune --grid /dev/zero",
+        "report /dev/zero",
+        "plan --order /dev/zero",
+        "import /dev/zero --name N --benchmark glyphs/10 --source s",
+    ],
+)
+def test_a_file_without_end_is_one_line(results, monkeypatch, capsys, command):
+    monkeypatch.chdir(results)
+    code, said = ends_with(capsys, *command.split())
+    assert code == 2 and "/dev/zero: it is longer than 1,000,000 bytes" in said and len(said.splitlines()) == 1

@@ -62,7 +62,7 @@ def test_files_that_are_no_text_are_refused(tmp_path):
     (tmp_path / "long.yaml").write_text("#" * 1_000_001, encoding="utf-8")
     for name, message in {
         "bytes.yaml": "not a text file in UTF-8",
-        "long.yaml": "longer than 1,000,000",
+        "long.yaml": "longer than 1,000,000 bytes",
         "a\0b": "null byte",
         "": "directory",
     }.items():
