@@ -29,7 +29,7 @@ def _name_failures(outcomes) -> None:
         how = "the same command continues them from their last finished task"
         begun = [outcome for outcome in failed if outcome.trained]
         unread = f"{len(failed) - len(begun)} of {len(outcomes)} runs could not be read and were not started; " if len(begun) < len(failed) else ""
-        raise RunFailed(f"{unread}{f'{len(begun)} of {len(outcomes)} runs failed; ' if begun else ''}{how}")
+        raise RunFailed(f"{unread}{f'{len(begun)} of {len(outcomes)} runs did not finish; ' if begun else ''}{how}")
 
 
 @app.command()

@@ -77,7 +77,7 @@ def test_a_failed_run_leaves_the_others_and_exits_with_1(capsys, here, base):
     code, out, err = call(capsys, "run", "--methods", "seq,seq[learning_rate=1e30,temperature=1e-30]", *base)
     assert code == 1, err
     assert "| VPT-Seq |" in out and "failed: the training loss of task 1 became" in out
-    assert "log:" in err and err.splitlines()[-1].startswith("error: 1 of 2 runs failed")
+    assert "log:" in err and err.splitlines()[-1].startswith("error: 1 of 2 runs did not finish")
     code, out, _ = call(capsys, "ls", "runs")
     assert out.splitlines()[-1] == "2 runs: 1 finished, 1 failed" and "the training loss of task 1 became" in out
 

@@ -33,7 +33,7 @@ def of_table(columns: Sequence[Sequence[Row]], conventions: Conventions, shown: 
                 if isinstance(record, LeftOut):
                     notes.append(f"{name}, seed {record.spec.seed_name()}: {LEFT_OUT[record.kind]}, not in the table.")
                 elif record.status != "done":
-                    state = f"failed: {record.failure}" if record.status == "failed" else "not finished"
+                    state = f"{'failed' if record.status == 'failed' else 'not finished'}{f': {record.failure}' if record.failure else ''}"
                     notes.append(f"{name}, seed {record.spec.seed_name()}: {state} ({len(record.tasks)} tasks done), not in the table.")
             notes += _library_versions(row, name)
             if row.finished and sorted(row.seeds) != planned and not row.imported:
