@@ -50,6 +50,14 @@ def store(request, tmp_path):
     return made
 
 
+@pytest.fixture
+def lacking(tmp_path):
+    """The same in one way, for what takes longer."""
+    made = results(tmp_path / "r", [SEQ, NSP2])
+    UNREADABLE["is in a folder that has vanished"](made.folder(NSP2.spec))
+    return made
+
+
 def test_what_is_not_there_is_missing_and_what_may_not_be_looked_at_is_not(tmp_path):
     (tmp_path / "file").write_text("")
     (tmp_path / "link").symlink_to("nothing")
@@ -111,39 +119,39 @@ def test_run_and_certify_change_nothing_and_say_why(store, capsys):
     assert files(store.root) == before
 
 
-def test_a_report_says_which_run_its_numbers_lack(store, tmp_path, capsys):
-    code, out, err = command(capsys, "report", "--results", store.root, "--out", tmp_path / "out")
+def test_a_report_says_which_run_its_numbers_lack(lacking, tmp_path, capsys):
+    code, out, err = command(capsys, "report", "--results", lacking.root, "--out", tmp_path / "out")
     assert code == 1 and "left out: cannot read" in err and "could not be read or believed, and the numbers above lack it" in err
     assert "| vpt-seq | 60.00 |" in out
 
 
-def test_a_report_file_that_does_not_ask_for_it_ends_well_and_one_that_does_with_1(store, tmp_path, capsys):
+def test_a_report_file_that_does_not_ask_for_it_ends_well_and_one_that_does_with_1(lacking, tmp_path, capsys):
     for row, expected in (("seq", 0), ("nsp2", 1)):
         layout = tmp_path / f"{row}.toml"
         layout.write_text(f'title = "T"\n[[table]]\nname = "t"\ntitle = "t"\ncolumns = ["glyphs/3"]\nrows = ["{row}"]\n')
-        code, _, err = command(capsys, "report", layout, "--results", store.root, "--out", tmp_path / "out")
+        code, _, err = command(capsys, "report", layout, "--results", lacking.root, "--out", tmp_path / "out")
         assert (code, "cannot read" in err) == (expected, True), err
 
 
-def test_an_export_has_a_line_without_numbers_for_it(store, tmp_path, capsys):
-    code, _, err = command(capsys, "export", "--results", store.root, "--out", tmp_path / "runs.csv")
+def test_an_export_has_a_line_without_numbers_for_it(lacking, tmp_path, capsys):
+    code, _, err = command(capsys, "export", "--results", lacking.root, "--out", tmp_path / "runs.csv")
     first, *rest = (tmp_path / "runs.csv").read_text().splitlines()
     lines = [dict(zip(first.split(","), line.split(","), strict=True)) for line in rest]
     states = {line["method"]: (line["status"], line["accuracy_task_mean"] != "", line["run_id"]) for line in lines}
     assert states["vpt-seq"][:2] == ("finished", True)
     assert states["vpt-nsp2"] == ("unreadable", False, NSP2.spec.run_id())
     assert code == 1 and "without numbers: cannot read" in err
-    assert command(capsys, "export", "--what", "matrix", "--results", store.root, "--out", tmp_path / "m.csv")[0] == 1
+    assert command(capsys, "export", "--what", "matrix", "--results", lacking.root, "--out", tmp_path / "m.csv")[0] == 1
 
 
-def test_a_comparison_that_may_lack_it_exits_with_1(store, tmp_path, capsys):
+def test_a_comparison_that_may_lack_it_exits_with_1(lacking, tmp_path, capsys):
     other = results(tmp_path / "other", [SEQ, NSP2])
-    code, out, err = command(capsys, "compare", store.root, other.root)
+    code, out, err = command(capsys, "compare", lacking.root, other.root)
     assert code == 1 and "| vpt-seq | glyphs/3 |" in out and "left out: cannot read" in err
-    code, _, err = command(capsys, "compare", "seq", "nsp2", "--results", store.root)
+    code, _, err = command(capsys, "compare", "seq", "nsp2", "--results", lacking.root)
     assert code == 1 and "nothing can be shown: cannot read" in err
-    results(store.root, [record("vpt-seq", COUNTS, dataset="glyphs", method_version=2)])
-    assert versus("seq@1", "seq@2", store.root, Conventions()).left_out == []
+    results(lacking.root, [record("vpt-seq", COUNTS, dataset="glyphs", method_version=2)])
+    assert versus("seq@1", "seq@2", lacking.root, Conventions()).left_out == []
 
 
 def test_merging_neither_takes_it_nor_replaces_it(store, tmp_path, capsys):
@@ -271,6 +279,15 @@ def test_a_run_whose_folder_belongs_to_someone_else_fails_alone(tmp_path, monkey
     assert ended.code == processes.FAILED and "spec.json: Permission denied" in ended.reason
 
 
-def test_clean_asks_nothing_where_all_it_found_is_unreadable(store, capsys, monkeypatch):
+def test_clean_asks_nothing_where_all_it_found_is_unreadable(lacking, capsys, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
-    assert command(capsys, "clean", "--damaged", "--results", store.root)[0] == 1
+    assert command(capsys, "clean", "--damaged", "--results", lacking.root)[0] == 1
+
+
+def test_of_many_that_cannot_be_read_the_first_are_named_and_the_others_counted(tmp_path, capsys):
+    many = [record("vpt-seq", COUNTS, seed) for seed in range(12)]
+    store = results(tmp_path, many)
+    for found in many:
+        UNREADABLE["is a folder"](store.folder(found.spec))
+    code, _, err = command(capsys, "clean", "--damaged", "--results", tmp_path)
+    assert code == 1 and err.count("cannot read") == 10 and "and 2 more like these" in err and "12 runs could not be read" in err
