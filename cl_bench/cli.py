@@ -1,9 +1,6 @@
 """The command line: parses and prints, decides nothing; heavy imports happen inside the commands that need them."""
 
-import os
-import signal
 import sys
-import threading
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +9,7 @@ import typer
 from cl_bench import last_resort, output, plugin_folders
 from cl_bench import options as opt
 from cl_bench.cli_app import app, exit_with, planned, remark, require_all, require_readable, show
-from cl_bench.errors import Busy, CannotWrite, InputError, OutOfMemory, RunFailed, Stopped
+from cl_bench.errors import InputError, RunFailed
 
 STOPPED = 130  # what shells report for a command stopped with Ctrl-C; some versions of typer return it, others raise
 UsageError = typer.BadParameter.__base__
@@ -148,85 +145,6 @@ def tune(
     output.say(f"written: {out}")
 
 
-@app.command("run-one")
-def run_one(
-    spec: Annotated[Path, typer.Argument(help="spec.json of a run, as `cl-bench run` writes it")],
-    device: opt.Device = "cpu",
-    threads: Annotated[int, Optional(min=1, help="processor threads")] = 1,
-    results: opt.Results = Path("results"),
-    compiled: opt.Compile = None,
-    micro_batch: Annotated[int | None, Optional(min=1, help="images at a time; a batch's gradients are summed")] = None,
-    time_limit: Annotated[float | None, Optional(min=0, help="seconds")] = None,
-    pause_after: Annotated[float | None, Optional(min=0, help="seconds after which to stop with the task in progress")] = None,
-    share_first_task: Annotated[bool, Optional("--share-first-task", help="take the first task from, or leave it to, other runs")] = False,
-    wait: Annotated[bool, Optional(help="for another process that works on the run")] = True,
-    parent: Annotated[int | None, Optional(help="process without which to stop after the task in progress")] = None,
-) -> None:
-    """Run one specification in this process; `run` starts one of these per run. Stops after the task in progress at the first signal."""
-    from cl_bench import places, processes, runner
-    from cl_bench.progress import ProgressFile
-    from cl_bench.store import Store, read_spec
-
-    stopping = _first_signal()
-    resolved = read_spec(spec)
-    store = Store(results)
-    first, *helpers = places.devices(device) if "," in device else places.devices(device)[:1]
-    terms = runner.Terms(
-        device=first,
-        helpers=tuple(helpers),
-        threads=threads,
-        compiled=compiled,
-        micro_batch=micro_batch,
-        seconds=time_limit,
-        pause_after=pause_after,
-        share_first_task=share_first_task,
-        stop=lambda: stopping.is_set() or (parent is not None and os.getppid() != parent),
-        wait=wait,
-    )
-    progress = ProgressFile(store.folder(resolved) / "progress.json", resolved)
-    try:
-        runner.run(resolved, store, terms, output.say, progress)
-    except OutOfMemory as error:
-        exit_with(str(error), processes.OUT_OF_MEMORY)
-    except CannotWrite as error:
-        exit_with(str(error), processes.CANNOT_WRITE)
-    except Busy as error:
-        exit_with(str(error), processes.BUSY)
-    except Stopped as error:
-        exit_with(str(error), processes.STOPPED)
-
-
-@app.command("run-told", hidden=True)
-def run_told() -> None:
-    """Import what a run needs, then do what a line of standard input says: the arguments of a command, and the log for what it prints."""
-    import json
-
-    from cl_bench import runner  # noqa: F401 - takes seconds
-
-    line = sys.stdin.readline()
-    if not line:  # nobody is left to tell
-        return
-    told = json.loads(line)
-    log = os.open(told["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    for stream in (1, 2):
-        os.dup2(log, stream)
-    main(told["arguments"])
-
-
-def _first_signal() -> threading.Event:
-    """Set by the first SIGINT or SIGTERM; later ones interrupt as usual."""
-    came = threading.Event()
-
-    def handle(number, frame) -> None:
-        if came.is_set():
-            raise KeyboardInterrupt
-        came.set()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, handle)
-    return came
-
-
 @app.command()
 @opt.takes_request
 def check(request, device: opt.Device = "auto", results: opt.Results = Path("results")) -> None:
@@ -240,7 +158,7 @@ def check(request, device: opt.Device = "auto", results: opt.Results = Path("res
     require_readable(found)
 
 
-from cl_bench import cli_bench, cli_exchange, cli_results  # noqa: E402, F401 - register their commands, after those above in the help
+from cl_bench import cli_bench, cli_exchange, cli_process, cli_results  # noqa: E402, F401 - register their commands, after those above in the help
 
 
 def main(arguments: list[str] | None = None) -> None:
