@@ -185,11 +185,11 @@ def _carry_out(arguments: list[str]) -> int | None:
         exit_with(str(error), 1)
     except (KeyboardInterrupt, typer.Abort):
         code = STOPPED
+    except output.Unwritable as error:
+        exit_with(f"cannot write the output: {error}", 1)
     except BrokenPipeError:  # such as `cl-bench ls backbones | head`
         return 1
     except Exception as error:  # the last resort: whatever it is, it is one line
-        if isinstance(error, OSError) and output.is_broken():
-            return 1
         refused = last_resort.refused_path(error)
         exit_with(*((refused, 2) if refused else (last_resort.describe(error, arguments), last_resort.CODE)))
     if code == STOPPED:

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 
 import typer
@@ -111,6 +110,5 @@ def require_all(left_out) -> None:
 
 def exit_with(message: str, code: int) -> None:
     """Print one line of error and leave with the code."""
-    with suppress(OSError):  # nobody listens
-        output.say(f"error: {one_line(message)}", err=True)
+    output.say(f"error: {one_line(message)}", err=True)
     sys.exit(code)

@@ -20,6 +20,8 @@ def refused_path(error: Exception) -> str | None:
     """The path that the machine refuses, and why; None where the error is something else."""
     if isinstance(error, ValueError) and str(error).startswith("embedded null"):
         return "a path holds a zero byte; leave it out"
+    if isinstance(error, OSError) and error.filename is None and errno.errorcode.get(error.errno) in ("ENOSPC", "EDQUOT", "EIO"):
+        return f"cannot write: {error.strerror}"
     if isinstance(error, OSError) and error.filename is not None and errno.errorcode.get(error.errno) in REFUSALS:
         return f"cannot use {user_text.short(os.fsdecode(error.filename))}: {error.strerror}"
     return None

@@ -25,23 +25,29 @@ def prepare() -> None:
             stream.reconfigure(encoding="utf-8" if plain else None, errors="backslashreplace")
 
 
+class Unwritable(Exception):
+    """Standard output cannot be written, and why."""
+
+
 def say(text: str, err: bool = False) -> None:
-    """Print text, on standard error if so asked, in which no name moves the cursor or turns the writing."""
-    typer.echo(visible(text), err=err)
+    """Print text, on standard error if so asked, in which no name moves the cursor or turns the writing. Raises Unwritable; nobody needs to listen
+    to standard error."""
+    _print(visible(text), err)
 
 
 def say_lines(lines: Iterable[str]) -> None:
-    """Print each in one line, whatever names stand in it."""
-    typer.echo("\n".join(visible(line, kept="\t") for line in lines))
+    """Print each in one line, whatever names stand in it. Raises Unwritable."""
+    _print("\n".join(visible(line, kept="\t") for line in lines))
 
 
-def is_broken() -> bool:
-    """Whether standard output cannot be written: nobody reads it, or its disk is full."""
+def _print(text: str, err: bool = False) -> None:
     try:
-        sys.stdout.flush()
-    except (OSError, ValueError):
-        return True
-    return False
+        typer.echo(text, err=err)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        if not err:
+            raise Unwritable(error.strerror or str(error)) from error
 
 
 def finish(code: int | str) -> int | str:
@@ -49,10 +55,18 @@ def finish(code: int | str) -> int | str:
     try:
         sys.stdout.flush()
     except (OSError, ValueError) as error:
-        with suppress(OSError, ValueError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes once more
-        if not isinstance(error, BrokenPipeError):
-            with suppress(OSError):
-                say(f"error: cannot write the output: {getattr(error, 'strerror', None) or error}", err=True)
-        return code or 1
+        _give_up(sys.stdout)
+        if not code and not isinstance(error, BrokenPipeError):
+            say(f"error: cannot write the output: {getattr(error, 'strerror', None) or error}", err=True)
+        code = code or 1
+    try:
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        _give_up(sys.stderr)
     return code
+
+
+def _give_up(stream) -> None:
+    """Let what is left of a stream vanish: the interpreter flushes it once more."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

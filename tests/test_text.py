@@ -96,10 +96,18 @@ def ends_with(capsys, *arguments) -> tuple[int, str]:
     return exit_.value.code, capsys.readouterr().err
 
 
-def test_a_full_disk_behind_the_output_is_one_line(results, monkeypatch, capsys):
+@pytest.mark.parametrize("buffering", [-1, 0])
+def test_a_full_disk_behind_the_output_is_one_line(results, monkeypatch, capsys, buffering):
     monkeypatch.chdir(results)
-    monkeypatch.setattr(sys, "stdout", open("/dev/full", "w", encoding="utf-8"))  # noqa: SIM115
+    full = io.TextIOWrapper(open("/dev/full", "wb", buffering=buffering), encoding="utf-8", write_through=not buffering)  # noqa: SIM115
+    monkeypatch.setattr(sys, "stdout", full)
     assert ends_with(capsys, "status") == (1, "error: cannot write the output: No space left on device\n")
+
+
+def test_nobody_needs_to_listen_to_warnings(results, monkeypatch, capsys):
+    monkeypatch.chdir(results)
+    monkeypatch.setattr(sys, "stderr", open("/dev/full", "w", encoding="utf-8"))  # noqa: SIM115
+    assert ends_with(capsys, "report", "none.toml")[0] == 2 and ends_with(capsys, "report")[0] == 0
 
 
 def test_a_reader_that_has_gone_is_no_error_to_tell(results, monkeypatch, capsys):
