@@ -26,7 +26,7 @@ def rounded(value):
 def cells(layout: Path, results: Path) -> dict[str, list[list[str]]]:
     runs = {}
     for path in results.glob("runs/*/record.json"):
-        found = json.loads(path.read_text())["record"]
+        found = json.loads(path.read_text(encoding="utf-8"))["record"]
         key = (found["spec"]["label"], f"{found['spec']['dataset']}/{len(found['spec']['task_classes'])}")
         runs.setdefault(key, []).append(([task["correct"] for task in found["tasks"]], found["test_sizes"], found["status"]))
     tables = {}

@@ -95,7 +95,7 @@ def test_damage_goes_with_what_is_known_of_its_finished_tasks(toy_request, tmp_p
     checkpoint.write_bytes(checkpoint.read_bytes()[:-1])
     runs.execute(spec, tmp_path)
     record = folder(tmp_path, "vpt-seq") / "record.json"
-    record.write_text(record.read_text()[:300])
+    record.write_text(record.read_text(encoding="utf-8")[:300], encoding="utf-8")
     code, out, _ = call("--damaged")
     assert "set aside, 3 of 4 tasks finished" in out and "damaged run vpt-seq" in out and "finished tasks unknown" in out
     assert call("--damaged", "--yes")[0] == 0 and [path for path in (tmp_path / "runs").iterdir() if path.is_dir()] == []

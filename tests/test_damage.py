@@ -16,7 +16,7 @@ from cl_bench.store import Store, write_atomically, write_spec
 
 def test_bad_records_are_never_believed(whole_run, tmp_path):
     spec, record, root = whole_run
-    text = (Store(root).folder(spec) / "record.json").read_text()
+    text = (Store(root).folder(spec) / "record.json").read_text(encoding="utf-8")
     path = tmp_path / "record.json"
     for damaged, message in [
         (text[: len(text) // 2], "truncated"),
@@ -26,25 +26,27 @@ def test_bad_records_are_never_believed(whole_run, tmp_path):
         ("{}", "not a record"),
         ("", "not a record"),
     ]:
-        path.write_text(damaged)
+        path.write_text(damaged, encoding="utf-8")
         with pytest.raises(DamagedRecord, match=message):
             read_record(path)
 
 
 def test_a_record_may_be_laid_out_otherwise_than_it_was_written(whole_run, tmp_path):
     spec, record, root = whole_run
-    text = (Store(root).folder(spec) / "record.json").read_text()
+    text = (Store(root).folder(spec) / "record.json").read_text(encoding="utf-8")
     path = tmp_path / "record.json"
     for indent in (None, 1):
-        path.write_text(json.dumps(json.loads(text), indent=indent))
+        path.write_text(json.dumps(json.loads(text), indent=indent), encoding="utf-8")
         assert read_record(path) == record
-    path.write_text(text.replace(":", ": ", 5))
+    path.write_text(text.replace(":", ": ", 5), encoding="utf-8")
     assert read_record(path) == record
 
 
 DAMAGE = {
-    "a truncated record": lambda f: (f / "record.json").write_text((f / "record.json").read_text()[:200]),
-    "an edited record": lambda f: (f / "record.json").write_text((f / "record.json").read_text().replace('"correct":[', '"correct":[1', 1)),
+    "a truncated record": lambda f: (f / "record.json").write_text((f / "record.json").read_text(encoding="utf-8")[:200], encoding="utf-8"),
+    "an edited record": lambda f: (f / "record.json").write_text(
+        (f / "record.json").read_text(encoding="utf-8").replace('"correct":[', '"correct":[1', 1), encoding="utf-8"
+    ),
     "a truncated checkpoint": lambda f: next(f.glob("checkpoint-*")).write_bytes(next(f.glob("checkpoint-*")).read_bytes()[:-10]),
     "a missing checkpoint": lambda f: next(f.glob("checkpoint-*")).unlink(),
     "truncated predictions": lambda f: (f / "predictions.npz").write_bytes(
@@ -140,6 +142,6 @@ def test_an_atomic_write_leaves_the_old_content_when_it_fails(tmp_path, monkeypa
 
 
 def test_a_results_folder_that_cannot_be_written_is_refused_before_training(toy_request, tmp_path):
-    (tmp_path / "file").write_text("")
+    (tmp_path / "file").write_text("", encoding="utf-8")
     with pytest.raises(InputError, match="cannot write the results folder"):
         execute(spec_of(toy_request, "seq"), tmp_path / "file")

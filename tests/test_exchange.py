@@ -69,7 +69,7 @@ def test_a_compact_copy_has_what_reports_need_and_counts_as_finished(tmp_path, w
 def test_unfinished_runs_and_damaged_records_are_left_out_of_a_compact_copy_by_name(tmp_path):
     a = results(tmp_path / "a", [record("vpt-seq", SEQ[:2], 1, "running"), record("vpt-pgp", SEQ)])
     damaged = a.folder(record("vpt-pgp", SEQ).spec) / "record.json"
-    damaged.write_text(damaged.read_text()[:-9])
+    damaged.write_text(damaged.read_text(encoding="utf-8")[:-9], encoding="utf-8")
     done = merge(Store(tmp_path / "all"), [a], compact=True)
     assert done.copied == 0 and "is not finished" in done.warnings[0] and "truncated" in done.lacking[0]
 
@@ -86,7 +86,7 @@ def test_a_merge_sets_aside_what_the_target_has_of_a_run_under_a_damaged_record(
     target = results(tmp_path / "all", [begun])
     place = target.folder(begun.spec)
     (place / "checkpoint-001.safetensors").write_bytes(b"state")
-    (place / "record.json").write_text((place / "record.json").read_text()[:-9])
+    (place / "record.json").write_text((place / "record.json").read_text(encoding="utf-8")[:-9], encoding="utf-8")
     done = merge(target, [results(tmp_path / "a", [whole])], compact=False)
     assert done.copied == 1 and "truncated" in done.warnings[0] and target.load(whole.spec) == whole
     [aside] = (tmp_path / "all" / "runs").glob("*.damaged-*")
@@ -102,8 +102,8 @@ def test_a_merge_leaves_alone_what_a_process_works_on(tmp_path):
 
 
 def test_imported_matrices_are_merged_and_never_replaced_by_other_ones(tmp_path):
-    (tmp_path / "m.csv").write_text(MATRIX)
-    (tmp_path / "n.csv").write_text(MATRIX.replace("80.0", "90.0"))
+    (tmp_path / "m.csv").write_text(MATRIX, encoding="utf-8")
+    (tmp_path / "n.csv").write_text(MATRIX.replace("80.0", "90.0"), encoding="utf-8")
     mine, theirs = (read_matrix(tmp_path / name, spec(), None, percent=True) for name in ("m.csv", "n.csv"))
     imported.save(mine, tmp_path / "a")
     imported.save(theirs, tmp_path / "b")
@@ -166,7 +166,7 @@ def spec(**changes):
 
 
 def test_an_imported_matrix_stands_in_tables_and_is_marked(tmp_path):
-    (tmp_path / "m.csv").write_text(MATRIX)
+    (tmp_path / "m.csv").write_text(MATRIX, encoding="utf-8")
     options = ["--name", "Theirs", "--benchmark", "glyphs/3", "--source", "their Table 2", "--percent", "--results", tmp_path / "r"]
     assert command("import", tmp_path / "m.csv", *options) == 0
     found = record("vpt-nsp2", BETTER, dataset="glyphs")
@@ -177,7 +177,8 @@ def test_an_imported_matrix_stands_in_tables_and_is_marked(tmp_path):
     assert "‡ Theirs: imported, not run here; their Table 2." in report.text and "Without inductive certificate" in report.text
     layout = tmp_path / "l.toml"
     layout.write_text(
-        'title = "T"\n[[table]]\nname = "t"\ntitle = "t"\ncolumns = ["glyphs/3"]\nrows = ["nsp2", { imported = "Theirs" }]\nbaseline = "nsp2"\n'
+        'title = "T"\n[[table]]\nname = "t"\ntitle = "t"\ncolumns = ["glyphs/3"]\nrows = ["nsp2", { imported = "Theirs" }]\nbaseline = "nsp2"\n',
+        encoding="utf-8",
     )
     text = write.of_layout(layout, store, tmp_path / "out2", None, None).text
     assert "| Theirs ‡ | <u>60.00</u> |" in text and "Differences" not in text  # what was not run here is not paired
@@ -186,7 +187,7 @@ def test_an_imported_matrix_stands_in_tables_and_is_marked(tmp_path):
 
 
 def test_an_imported_matrix_alone_makes_a_table_too(tmp_path):
-    (tmp_path / "m.csv").write_text(MATRIX)
+    (tmp_path / "m.csv").write_text(MATRIX, encoding="utf-8")
     imported.save(read_matrix(tmp_path / "m.csv", spec(), None, percent=True), tmp_path)
     [benchmark] = group([], imported.records(tmp_path))
     assert benchmark.name == "glyphs/3" and benchmark.rows[0].values("accuracy", Conventions()) == [pytest.approx(0.6)]
@@ -195,21 +196,21 @@ def test_an_imported_matrix_alone_makes_a_table_too(tmp_path):
 
 
 def test_an_imported_matrix_stands_only_with_its_own_backbone_where_that_is_known(tmp_path):
-    (tmp_path / "m.csv").write_text(MATRIX)
+    (tmp_path / "m.csv").write_text(MATRIX, encoding="utf-8")
     theirs = [read_matrix(tmp_path / "m.csv", spec(backbone=name, display=str(name)), None, percent=True) for name in ("toy_vit", "other", None)]
     benchmarks = group([record("vpt-seq", SEQ, dataset="glyphs")], theirs)
     assert [[row.display for row in benchmark.rows] for benchmark in benchmarks] == [["vpt-seq", "toy_vit", "None"], ["other"]]
 
 
 def test_matrices_of_one_name_with_different_backbones_are_refused(tmp_path):
-    (tmp_path / "m.csv").write_text(MATRIX)
+    (tmp_path / "m.csv").write_text(MATRIX, encoding="utf-8")
     theirs = [read_matrix(tmp_path / "m.csv", spec(backbone=name, seed=name), None, percent=True) for name in ("toy_vit", "other")]
     with pytest.raises(InputError, match="imported as 'Theirs' on glyphs/3 are matrices of toy_vit and other|have different backbones"):
         group([], theirs)
 
 
 def test_with_test_sizes_the_counts_are_those_of_images(tmp_path):
-    (tmp_path / "m.csv").write_text("0.5\n0.5,0.25\n")
+    (tmp_path / "m.csv").write_text("0.5\n0.5,0.25\n", encoding="utf-8")
     found = read_matrix(tmp_path / "m.csv", spec(benchmark="glyphs/2"), (10, 4), percent=False)
     assert found.correct == ((5,), (5, 1)) and found.counted
 
@@ -230,19 +231,19 @@ def test_with_test_sizes_the_counts_are_those_of_images(tmp_path):
     ],
 )
 def test_a_matrix_that_cannot_be_used_is_one_line_with_its_place(tmp_path, text, changes, said):
-    (tmp_path / "m.csv").write_text(text)
+    (tmp_path / "m.csv").write_text(text, encoding="utf-8")
     with pytest.raises(InputError, match=said):
         read_matrix(tmp_path / "m.csv", spec(), changes.get("sizes"), changes.get("percent", True))
 
 
 def test_wrong_names_in_an_import_are_refused(tmp_path, capsys):
-    (tmp_path / "m.csv").write_text(MATRIX)
+    (tmp_path / "m.csv").write_text(MATRIX, encoding="utf-8")
     usual = ["--name", "T", "--source", "s", "--percent", "--results", tmp_path]
     assert command("import", tmp_path / "m.csv", *usual, "--benchmark", "glyhps/3") == 2 and "did you mean 'glyphs'" in capsys.readouterr().err
     assert command("import", tmp_path / "m.csv", *usual, "--benchmark", "glyphs") == 2 and "is not a benchmark" in capsys.readouterr().err
     assert command("import", tmp_path / "m.csv", *usual, "--benchmark", "glyphs/3", "--test-sizes", "a") == 2
     (tmp_path / "imported").mkdir(exist_ok=True)
-    (tmp_path / "imported" / "x.json").write_text(json.dumps({"spec": {}}))
+    (tmp_path / "imported" / "x.json").write_text(json.dumps({"spec": {}}), encoding="utf-8")
     with pytest.raises(InputError, match="is not an imported matrix"):
         imported.records(tmp_path)
 
@@ -258,9 +259,9 @@ def test_wrong_names_in_an_import_are_refused(tmp_path, capsys):
     ],
 )
 def test_an_imported_matrix_that_contradicts_itself_is_named_with_what_is_wrong(tmp_path, change, said):
-    (tmp_path / "m.csv").write_text(MATRIX)
+    (tmp_path / "m.csv").write_text(MATRIX, encoding="utf-8")
     path = imported.save(read_matrix(tmp_path / "m.csv", spec(), (100, 100, 100), percent=True), tmp_path)
-    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | change), encoding="utf-8")
     with pytest.raises(InputError, match=f"{path.name} is not an imported matrix .*{said}"):
         imported.records(tmp_path)
     path.write_bytes(b"\xff")

@@ -11,7 +11,7 @@ from cl_bench.request import Request, request_from
 
 def written(tmp_path, text):
     path = tmp_path / "experiment.yaml"
-    path.write_text(text)
+    path.write_text(text, encoding="utf-8")
     return path
 
 

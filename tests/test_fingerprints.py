@@ -82,7 +82,7 @@ def written(root, count=10):
     root.mkdir()
     names = [f"{number:03d}" for number in range(count)]
     for name in names:
-        (root / name).write_text(name)
+        (root / name).write_text(name, encoding="utf-8")
     return names
 
 
@@ -99,7 +99,7 @@ def test_a_sample_notices_what_no_stamp_shows(tmp_path, monkeypatch):
     names = written(tmp_path / "data", 20)
     hide_from_stamps(monkeypatch)
     before = Fingerprints(tmp_path / "data").digests(names)
-    (tmp_path / "data" / names[3]).write_text("abc")
+    (tmp_path / "data" / names[3]).write_text("abc", encoding="utf-8")
     after = Fingerprints(tmp_path / "data").digests(names)
     assert [name for name in names if before[name] != after[name]] == [names[3]]
 
@@ -109,7 +109,7 @@ def test_verify_reads_everything_again(tmp_path, monkeypatch):
     monkeypatch.setattr(fingerprints, "SAMPLE", 0)
     hide_from_stamps(monkeypatch)
     before = Fingerprints(tmp_path / "data").digests(names)
-    (tmp_path / "data" / names[3]).write_text("abc")
+    (tmp_path / "data" / names[3]).write_text("abc", encoding="utf-8")
     assert Fingerprints(tmp_path / "data").digests(names) == before
     assert Fingerprints(tmp_path / "data").digests(names, verify=True)[names[3]] != before[names[3]]
 
@@ -119,7 +119,7 @@ def test_a_file_that_changes_while_it_is_used_is_refused(tmp_path):
     known = Fingerprints(tmp_path / "data")
     known.digests(names)
     assert known.content(names[0]) == b"000"
-    (tmp_path / "data" / names[0]).write_text("001")
+    (tmp_path / "data" / names[0]).write_text("001", encoding="utf-8")
     with pytest.raises(InputError, match="000 changed while it was used"):
         known.content(names[0])
 

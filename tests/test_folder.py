@@ -148,7 +148,7 @@ def test_a_cache_that_is_no_array_any_more_is_named(tmp_path, monkeypatch):
 
 
 def test_an_unwritable_cache_is_an_error_that_says_what_to_do(tmp_path, monkeypatch):
-    (tmp_path / "file").write_text("")
+    (tmp_path / "file").write_text("", encoding="utf-8")
     monkeypatch.setenv("CL_BENCH_CACHE", str(tmp_path / "file"))
     toys.write_folder(tmp_path / "data", classes=2)
     with pytest.raises(InputError, match="set CL_BENCH_CACHE to a writable folder"):

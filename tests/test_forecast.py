@@ -64,7 +64,8 @@ def test_run_dry_run_and_plan_print_the_same_and_train_nothing(toy_request, tmp_
     path.write_text(
         "methods: [seq, nsp2]\n"
         + "".join(f"{key}: {toy_request[key]}\n" for key in ("dataset", "backbone", "weights", "splits"))
-        + "image_size: 32\n"
+        + "image_size: 32\n",
+        encoding="utf-8",
     )
     said = []
     for arguments in (["plan", str(path)], ["run", str(path), "--dry-run"]):

@@ -77,7 +77,7 @@ def test_uniform_numbers_are_uniform_and_keyed():
 
 
 def test_the_shipped_backbone_is_the_one_its_recipe_describes():
-    recipe = tomllib.loads((glyphs.DATA / "vit.toml").read_text())
+    recipe = tomllib.loads((glyphs.DATA / "vit.toml").read_text(encoding="utf-8"))
     spec = glyphs.glyphs_vit()
     trunk = backbones.load(spec)
     assert trunk.weights_sha256 == recipe["weights_sha256"] and recipe["masks_sha256"] == glyphs.masks_digest()

@@ -43,10 +43,10 @@ def test_a_listing_says_what_the_records_say(store):
 def test_the_index_is_used_and_never_believed_over_a_changed_record(store, monkeypatch):
     first = summaries(store)
     index = store.root / "index.json"
-    values = json.loads(index.read_text())
+    values = json.loads(index.read_text(encoding="utf-8"))
     name = next(name for name in values["runs"] if name.startswith("vpt-seq"))
     values["runs"][name]["summary"]["label"] = "from the index"
-    index.write_text(json.dumps(values))
+    index.write_text(json.dumps(values), encoding="utf-8")
     assert any(summary.label == "from the index" for summary in summaries(store))
     record = store.root / "runs" / name / "record.json"
     content = record.read_bytes()
@@ -68,7 +68,7 @@ def test_the_index_is_used_and_never_believed_over_a_changed_record(store, monke
 
 def test_an_edited_record_is_listed_as_damaged(store):
     path = next((store.root / "runs").glob("vpt-seq*/record.json"))
-    path.write_text(path.read_text().replace('"status":"done"', '"status":"fail"'))
+    path.write_text(path.read_text(encoding="utf-8").replace('"status":"done"', '"status":"fail"'), encoding="utf-8")
     assert states(store)["vpt-seq"] == "damaged"
 
 

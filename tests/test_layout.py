@@ -54,7 +54,7 @@ def paper_records(seeds=(2024, 2025, 2026)):
 def shown(path):
     """The cells of a Markdown table's rows and of the published lines below them, marks and emphasis taken away."""
     ours, theirs = [], []
-    for line in path.read_text().partition("Differences to")[0].splitlines():
+    for line in path.read_text(encoding="utf-8").partition("Differences to")[0].splitlines():
         if line.startswith("| ") and "Acc." not in line:
             plain = re.sub(r"<sup>.*?</sup>|</?\w+>|\*\*", "", line)
             cells = [cell.strip() for cell in plain.strip("|").split("|")]
@@ -90,7 +90,7 @@ def test_where_a_run_may_be_compared_the_difference_to_the_published_number_stan
     line = theirs[1]
     assert line[:2] == ["published", f"91.74 ({float(own[1].split()[0]) - 91.74:+.2f})"]
     assert line[2] == f"3.28 ({float(own[2].split()[0]) - 3.28:+.2f})"
-    text = (root / "out" / "table2.md").read_text()
+    text = (root / "out" / "table2.md").read_text(encoding="utf-8")
     # L2P was published with other weights than these runs', and its 20-split number was made by others
     assert (
         "other checkpoint (vit_base_patch16_224.augreg_in21k, published: vit_base_patch16_224.orig_in21k)" in text
@@ -117,7 +117,7 @@ def test_the_markdown_renders_as_tables_of_equal_rows_with_emphasis_and_marks(pa
     from markdown_it import MarkdownIt
 
     root, _ = paper_report
-    rendered = MarkdownIt("commonmark", {"html": True}).enable("table").render((root / "out" / "report.md").read_text())
+    rendered = MarkdownIt("commonmark", {"html": True}).enable("table").render((root / "out" / "report.md").read_text(encoding="utf-8"))
     tables = re.findall(r"<table>(.*?)</table>", rendered, re.DOTALL)
     assert len(tables) == 5 + 4  # four of the five have a baseline, and so a table of differences
     for table in tables:
@@ -134,7 +134,7 @@ def test_the_papers_tables_compile_as_they_are_and_nothing_sticks_out(paper_repo
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-2000:]
     assert not re.search(r"Missing character|Overfull", done.stdout)
-    text = (folder / "report.tex").read_text()
+    text = (folder / "report.tex").read_text(encoding="utf-8")
     assert text.count(r"\begin{tabular}") == 5 and r"\multicolumn{2}{c}{10S-CIFAR-100}" in text and r"$\checkmark$" in text
 
 
@@ -148,7 +148,7 @@ def small(tmp_path, records, rows='["seq", "nsp2"]', columns='["glyphs/3"]', ext
     """The Markdown of a one-table report, and its warnings."""
     records = [found.model_copy(update={"spec": found.spec.model_copy(update={"dataset": "glyphs"})}) for found in records]
     path = tmp_path / "report.toml"
-    path.write_text(f'title = "T"\n{head}\n[[table]]\nname = "t"\ntitle = "t"\ncolumns = {columns}\nrows = {rows}\n{extra}\n')
+    path.write_text(f'title = "T"\n{head}\n[[table]]\nname = "t"\ntitle = "t"\ncolumns = {columns}\nrows = {rows}\n{extra}\n', encoding="utf-8")
     report = write.of_layout(path, results(tmp_path / "results", records), tmp_path / "out", options.get("accuracy"), options.get("forgetting"))
     return report.text, report.warnings
 
@@ -324,7 +324,8 @@ def test_a_published_number_that_may_not_be_compared_says_why(tmp_path, changes,
     limits = "".join(f", {key} = {settings[key]}" for key in ("limit", "validation") if key in settings)
     path.write_text(
         f'title = "T"\n{PUBLISHED}[[table]]\nname = "t"\ntitle = "t"\npublished = "tab:bsl"\nmetrics = ["accuracy"]\n'
-        f'columns = [{{ benchmark = "cifar100/10", published = "{benchmark}"{limits} }}]\nrows = [{row}]\n'
+        f'columns = [{{ benchmark = "cifar100/10", published = "{benchmark}"{limits} }}]\nrows = [{row}]\n',
+        encoding="utf-8",
     )
     text = write.of_layout(path, results(tmp_path / "results", [found]), tmp_path / "out", options.get("accuracy"), None).text
     [line] = [line for line in text.splitlines() if "<small>published" in line]
@@ -354,7 +355,7 @@ TABLE = "title = 'x'\n[[table]]\nname = 't'\ntitle = 't'\n"
     ],
 )
 def test_a_specification_that_cannot_be_used_is_one_line_that_says_where(tmp_path, text, said):
-    (tmp_path / "r.toml").write_text(text)
+    (tmp_path / "r.toml").write_text(text, encoding="utf-8")
     with pytest.raises(InputError, match=said) as caught:
         layout.read(tmp_path / "r.toml")
     assert "\n" not in str(caught.value)
@@ -390,7 +391,7 @@ FULL = "columns = ['glyphs/3']\nrows = ['seq']\n"
     ],
 )
 def test_every_mistake_is_told_with_file_line_and_field(tmp_path, text, line, field):
-    (tmp_path / "r.toml").write_text(text)
+    (tmp_path / "r.toml").write_text(text, encoding="utf-8")
     with pytest.raises(InputError) as caught:
         layout.read(tmp_path / "r.toml")
     assert str(caught.value).startswith(f"{tmp_path / 'r.toml'}, line {line}, {field}: ") and "\n" not in str(caught.value)
@@ -517,7 +518,8 @@ def test_a_doubt_about_a_published_number_stands_with_the_difference(tmp_path):
     )  # fmt: skip
     (tmp_path / "r.toml").write_text(
         f'title = "T"\n{PUBLISHED}[[table]]\nname = "t"\ntitle = "t"\npublished = "tab:bsl"\ncolumns = ["imagenet-r/10"]\n'
-        'rows = [{ select = "nsp2", published = "VPT-NSP²" }]\n'
+        'rows = [{ select = "nsp2", published = "VPT-NSP²" }]\n',
+        encoding="utf-8",
     )
     text = write.of_layout(tmp_path / "r.toml", results(tmp_path / "results", [found]), tmp_path / "out", None, None).text
     [line] = [line for line in text.splitlines() if "<small>published" in line]

@@ -306,7 +306,7 @@ def test_domainnet_unpacks_what_the_lists_name_and_remembers_the_archives(domain
     found = domainnet200.DomainNet200()
     assert found.class_names == ["bee", "The_Tower"] and found.text_names() == ["bee", "The Tower"]
     assert found.images("train").labels.tolist() == [0] * 4 + [1] * 4
-    recorded = json.loads((tmp_path / "data" / ".prepared" / "domainnet200" / "archives.json").read_text())
+    recorded = json.loads((tmp_path / "data" / ".prepared" / "domainnet200" / "archives.json").read_text(encoding="utf-8"))
     assert recorded[domains.url + "/real.zip"] == {
         "size": len(domains["/real.zip"]),
         "sha256": hashlib.sha256(domains["/real.zip"]).hexdigest(),
@@ -352,7 +352,7 @@ def test_archives_that_lack_a_member_or_reach_outside_leave_nothing(kind, change
 def test_a_changed_split_list_is_refused(imagenet, tmp_path):
     prepare(imagenet_r.ImageNetR, None, quiet)
     path = tmp_path / "data" / ".prepared" / "imagenet-r" / "test.txt"
-    path.write_text(path.read_text() + "n01/art_0.jpg\n")
+    path.write_text(path.read_text(encoding="utf-8") + "n01/art_0.jpg\n", encoding="utf-8")
     with pytest.raises(InputError, match="test.txt is not the published list .*move it away and run `cl-bench prepare imagenet-r`"):
         imagenet_r.ImageNetR()
     with pytest.raises(InputError, match="test.txt is not the expected file"):
@@ -482,7 +482,7 @@ def test_the_published_lists_have_the_pinned_digests_and_read_as_200_classes(kin
     paths = {key: SPLITS / f"{name}.txt" for key, name in files.items()}
     assert {key: hashlib.sha256(path.read_bytes()).hexdigest() for key, path in paths.items()} == {k: v.sha256 for k, v in kind.LISTS.items()}
     assert all(Path(kind.LISTS[key].url).name == path.name for key, path in paths.items())
-    texts = {key: path.read_text() for key, path in paths.items()}
+    texts = {key: path.read_text(encoding="utf-8") for key, path in paths.items()}
     split = kind.split(texts)
     assert (len(split["train"]), len(split["test"])) == sizes
     counts = np.bincount([label for _, label in split["train"]])
@@ -491,7 +491,7 @@ def test_the_published_lists_have_the_pinned_digests_and_read_as_200_classes(kin
     assert {path.split("/")[0] for path, _ in split["train"]} == {archive.folder for archive in kind.ARCHIVES}
     made = object.__new__(kind)
     made.class_names = made.name_classes(texts)
-    text = json.loads((SPLITS / "clip_text.json").read_text())["imagenet_r" if kind is imagenet_r.ImageNetR else "sdomainet"]
+    text = json.loads((SPLITS / "clip_text.json").read_text(encoding="utf-8"))["imagenet_r" if kind is imagenet_r.ImageNetR else "sdomainet"]
     assert made.text_names() == text["classes"] and list(kind.TEMPLATES) == text["templates"]
     if kind is domainnet200.DomainNet200:
         domains_of = {label: path.split("/")[0] for path, label in split["train"]}
@@ -502,7 +502,7 @@ def test_the_published_lists_have_the_pinned_digests_and_read_as_200_classes(kin
 def test_cifar100_has_the_published_sentences():
     from cl_bench.datasets.cifar100 import CIFAR100
 
-    text = json.loads((SPLITS / "clip_text.json").read_text())["cifar100"]
+    text = json.loads((SPLITS / "clip_text.json").read_text(encoding="utf-8"))["cifar100"]
     assert list(CIFAR100.TEMPLATES) == text["templates"]
     made = object.__new__(CIFAR100)
     made.class_names = [name.replace(" ", "_") for name in text["classes"]]  # as the archive has them

@@ -106,7 +106,7 @@ def test_every_spectrum_has_the_published_nullity():
 def test_class_orders_are_the_published_ones():
     import json
 
-    orders = json.loads((ORACLE / "class_orders.json").read_text())
+    orders = json.loads((ORACLE / "class_orders.json").read_text(encoding="utf-8"))
     assert orders
     for key, expected in orders.items():
         classes, seed = map(int, key.split("_"))

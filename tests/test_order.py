@@ -32,7 +32,7 @@ def test_without_an_order_the_runs_seed_shuffles_as_the_published_code():
 
 def test_a_file_names_or_numbers_every_class_once(tmp_path):
     file = tmp_path / "order.txt"
-    file.write_text("dog\n0\n\nbee\n2\n")
+    file.write_text("dog\n0\n\nbee\n2\n", encoding="utf-8")
     kind, seed, order = resolve(str(file), 2024, NAMES)
     assert kind.startswith("file:") and seed is None and order == [3, 0, 1, 2]
     assert resolve(str(file), 1, NAMES) == (kind, seed, order)
@@ -51,7 +51,7 @@ def test_a_file_names_or_numbers_every_class_once(tmp_path):
 )
 def test_files_that_are_no_order_are_refused(tmp_path, text, message):
     file = tmp_path / "order.txt"
-    file.write_text(text)
+    file.write_text(text, encoding="utf-8")
     with pytest.raises(InputError, match=message):
         resolve(str(file), 2024, NAMES)
 

@@ -45,16 +45,16 @@ class Links(html.parser.HTMLParser):
 
 
 def test_the_page_loads_nothing_and_every_link_leads_somewhere_in_it(page):
-    links = Links(page[1].read_text())
+    links = Links(page[1].read_text(encoding="utf-8"))
     assert links.loaded and all(target.startswith("data:") for target in links.loaded)
     inside = [target[1:] for target in links.targets if target.startswith("#")]
     assert len(inside) >= 8 and set(inside) <= set(links.names) and len(set(links.names)) == len(links.names)
-    assert not re.search(r"https?://|@import|url\(", page[1].read_text())
+    assert not re.search(r"https?://|@import|url\(", page[1].read_text(encoding="utf-8"))
 
 
 def test_behind_every_number_stand_run_ids_commands_settings_and_environment(page):
     records, path = page
-    text = path.read_text()
+    text = path.read_text(encoding="utf-8")
     for found in records:
         assert found.spec.run_id() in text
     assert (
@@ -68,7 +68,7 @@ def test_behind_every_number_stand_run_ids_commands_settings_and_environment(pag
 def test_what_stands_behind_a_number_is_in_the_convention_of_the_table(tmp_path):
     found = record("vpt-seq", [[80], [60, 70], [50, 60, 70]]).model_copy(update={"test_sizes": (100, 1000, 100)})
     write.of_records([found], results(tmp_path / "results", [found]), tmp_path / "out", Conventions("sample", "diagonal"))
-    text = (tmp_path / "out" / "report.html").read_text()
+    text = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     assert text.count("15.00") == 2 and "accuracy 15.00" in text  # 180 of 1200 images
 
 
@@ -90,6 +90,6 @@ def test_the_page_is_drawn_by_a_browser_and_its_tables_sort(page, tmp_path):
         assert picture.size == (1200, 1600) and len(colours) > 100  # text, lines and figures, not a blank page
     sorted_page = path.with_name("sorted.html")
     click = "document.querySelectorAll('table.sortable th button')[1].click();"
-    sorted_page.write_text(path.read_text().replace("</body>", f"<script>{click}</script></body>"))
+    sorted_page.write_text(path.read_text(encoding="utf-8").replace("</body>", f"<script>{click}</script></body>"), encoding="utf-8")
     rows = re.findall(r'<tr class="[^"]*">\s*<td class="word">([^<]*)</td>', chromium(sorted_page, "--dump-dom").stdout)
     assert rows == ["vpt-seq", "VPT-NSP²", "vpt-joint", "vpt-pgp"]  # 60, 70, 91, and what is missing last

@@ -77,12 +77,13 @@ def test_precedence_is_default_then_preset_then_file_then_command_line(base, tmp
     kind = registry.method_class("vpt-nsp2")
     published = tmp_path / "mine.toml"
     published.write_text(
-        'title = "x"\nbenchmarks = ["folder/2"]\n[[rule]]\nmethods = "vpt-*"\nvalues = { eta = 0.5, passes = 7, crop_scale = 0.3 }\nsource = "y"\n'
+        'title = "x"\nbenchmarks = ["folder/2"]\n[[rule]]\nmethods = "vpt-*"\nvalues = { eta = 0.5, passes = 7, crop_scale = 0.3 }\nsource = "y"\n',
+        encoding="utf-8",
     )
     monkeypatch.setattr(presets, "names", lambda: {"mine": published})
     monkeypatch.setattr(kind, "PRESET", "mine")
     file = tmp_path / "x.yaml"
-    file.write_text("methods: [nsp2]\nset: {passes: 8, batch: 9}\nseeds: 2\n")
+    file.write_text("methods: [nsp2]\nset: {passes: 8, batch: 9}\nseeds: 2\n", encoding="utf-8")
     found = plan(base, methods="nsp2").specs[0]
     assert (found.options["eta"], found.transform.crop_scale, found.label) == (0.5, 0.3, "vpt-nsp2")
     assert plan(base, methods="nsp2", preset="none").specs[0].options["eta"] == 0.97
@@ -158,7 +159,7 @@ def test_options_of_the_wrong_kind_are_refused(given, message):
 
 def test_a_list_of_seeds_in_a_file_is_a_list_and_1e_3_is_a_number(tmp_path):
     file = tmp_path / "x.yaml"
-    file.write_text("seeds: [3]\nsplits: [10, 20]\nset: {learning_rate: 1e-3, 1: off}\n")
+    file.write_text("seeds: [3]\nsplits: [10, 20]\nset: {learning_rate: 1e-3, 1: off}\n", encoding="utf-8")
     request = request_from({}, file)
     assert parse_seeds(request.seeds) == [3] and request.splits == "10,20" and request.set == {"learning_rate": 0.001, "1": False}
     for text in ("eta={", "eta=@x"):
@@ -178,7 +179,7 @@ def test_a_list_of_seeds_in_a_file_is_a_list_and_1e_3_is_a_number(tmp_path):
 )
 def test_configuration_files_that_cannot_be_used_are_refused(tmp_path, text, message):
     file = tmp_path / "x.yaml"
-    file.write_text(text)
+    file.write_text(text, encoding="utf-8")
     with pytest.raises(InputError, match=message):
         request_from({}, file)
     with pytest.raises(InputError, match="cannot read"):

@@ -64,7 +64,7 @@ def test_rows_that_stand_in_several_tables_are_the_same_everywhere():
 
 @pytest.mark.skipif(not (toys.SHARED / "paper").is_dir(), reason="the paper's source is not here")
 def test_every_number_in_the_source_of_the_papers_tables_is_here_in_its_place_and_no_other():
-    source = (toys.SHARED / "paper" / "nsp2_paper.tex").read_text()
+    source = (toys.SHARED / "paper" / "nsp2_paper.tex").read_text(encoding="utf-8")
     registry = published.load(REGISTRY)
     for label in registry.titles:
         start = source.index(rf"\label{{{label}}}")
@@ -107,17 +107,17 @@ def test_what_is_known_about_a_number_is_the_last_fact_that_fits_its_row():
 def test_a_broken_registry_is_one_line(tmp_path):
     with pytest.raises(InputError, match="cannot read the published numbers"):
         published.load(tmp_path / "none.toml")
-    (tmp_path / "twice.toml").write_text(REGISTRY.read_text() + '\n[[table.row]]\nname = "L2P"\n')
+    (tmp_path / "twice.toml").write_text(REGISTRY.read_text(encoding="utf-8") + '\n[[table.row]]\nname = "L2P"\n', encoding="utf-8")
     with pytest.raises(InputError, match="row 'L2P' stands twice in tab:comparison-pgp"):
         published.load(tmp_path / "twice.toml")
-    head = REGISTRY.read_text().partition("[[facts]]")[0]
+    head = REGISTRY.read_text(encoding="utf-8").partition("[[facts]]")[0]
     for text, key in (
         ("[table]\nx = 1", "table"),
         ("table = 3", "table"),
         ("[facts]\nrows = []", "facts"),
         ('[[table]]\nlabel = "t"\nrow = ["x"]', "table.row"),
     ):
-        (tmp_path / "r.toml").write_text(f"{head}\n{text}\n")
+        (tmp_path / "r.toml").write_text(f"{head}\n{text}\n", encoding="utf-8")
         published.load.cache_clear()
         with pytest.raises(InputError, match=rf"r.toml, line 1[345], .*: expected an array of tables, each under \[\[{key}\]\]"):
             published.load(tmp_path / "r.toml")
@@ -160,7 +160,7 @@ def test_a_run_with_the_papers_settings_may_be_compared_with_the_papers_own_rows
     ],
 )
 def test_a_row_that_cannot_be_used_is_named(tmp_path, row, said):
-    head = REGISTRY.read_text().partition("[[facts]]")[0]
-    (tmp_path / "r.toml").write_text(f'{head}\n[[table]]\nlabel = "t"\n[[table.row]]\nname = "x"\n{row}\n')
+    head = REGISTRY.read_text(encoding="utf-8").partition("[[facts]]")[0]
+    (tmp_path / "r.toml").write_text(f'{head}\n[[table]]\nlabel = "t"\n[[table.row]]\nname = "x"\n{row}\n', encoding="utf-8")
     with pytest.raises(InputError, match=said):
         published.load(tmp_path / "r.toml")

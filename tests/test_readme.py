@@ -8,7 +8,7 @@ import pytest
 
 from cl_bench import registry
 
-TEXT = (Path(__file__).resolve().parents[1] / "README.md").read_text()
+TEXT = (Path(__file__).resolve().parents[1] / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_example_method_is_short():
@@ -39,7 +39,7 @@ def test_the_report_specification_can_be_read(tmp_path):
     from cl_bench.report import layout
 
     [text] = re.findall(r"```toml\n(.*?)```", TEXT, re.DOTALL)
-    (tmp_path / "mine.toml").write_text(text)
+    (tmp_path / "mine.toml").write_text(text, encoding="utf-8")
     found = layout.read(tmp_path / "mine.toml")
     assert [table.name for table in found.tables] == ["main"] and [figure.kind for figure in found.figures] == ["accuracy"]
 
@@ -48,4 +48,4 @@ def test_the_report_specification_can_be_read(tmp_path):
 def test_the_speeds_are_those_that_were_measured(path):
     from cl_bench.bench import Measured
 
-    assert Measured.model_validate_json(path.read_text()).text() in TEXT
+    assert Measured.model_validate_json(path.read_text(encoding="utf-8")).text() in TEXT

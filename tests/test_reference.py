@@ -31,12 +31,12 @@ def test_the_committed_report_is_that_of_the_committed_records(again):
 
 def without_intervals(path):
     """The text; bootstrap intervals depend on numpy's version."""
-    return re.sub(r"\[[-+]\d+\.\d+, [-+]\d+\.\d+\]", "[interval]", path.read_text())
+    return re.sub(r"\[[-+]\d+\.\d+, [-+]\d+\.\d+\]", "[interval]", path.read_text(encoding="utf-8"))
 
 
 def test_its_numbers_are_those_of_an_independent_computation():
     for name, lines in recompute.cells(LAYOUT, RESULTS).items():
-        text = (COMMITTED / f"{name}.md").read_text().partition("Differences")[0]
+        text = (COMMITTED / f"{name}.md").read_text(encoding="utf-8").partition("Differences")[0]
         rows = [line for line in text.splitlines() if line.startswith("| ") and "Acc." not in line and "published" not in line]
         plain = [re.sub(r"<sup>.*?</sup>|</?\w+>|\*\*", "", row).strip("|").split("|") for row in rows]
         assert [[cell.strip() for cell in cells[-len(lines[0]) :]] for cells in plain] == lines
@@ -53,8 +53,8 @@ def test_every_run_has_three_seeds_a_clean_commit_and_is_inductive():
 
 
 def test_the_readme_shows_its_ablation_table():
-    readme = (ROOT / "README.md").read_text()
-    table = (COMMITTED / "table3.md").read_text().partition("Differences")[0]
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    table = (COMMITTED / "table3.md").read_text(encoding="utf-8").partition("Differences")[0]
     rows = [line for line in table.splitlines() if line.startswith("|") and "published" not in line]
     assert "\n".join(rows) in readme
     for name in re.findall(r"\(reports/reference/([\w-]+\.png)\)", readme):

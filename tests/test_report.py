@@ -118,7 +118,7 @@ def test_latex_compiles_whatever_is_in_names_and_notes(tmp_path):
     ]
     table = Table("t", "τ of 100 % § [a]", [("", ["accuracy"])], lines, ["† ‡ § ² “x” 漢字 µ"], labels=["[x]"])
     bare = Table("u", "u", [("", ["accuracy"])], lines, [], labels=["[x]"], method_column=False)
-    (tmp_path / "table.tex").write_text(latex.document([table, bare]))
+    (tmp_path / "table.tex").write_text(latex.document([table, bare]), encoding="utf-8")
     done = subprocess.run(["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "table.tex"], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0 and "Missing character" not in done.stdout, done.stdout[-1500:]
 
@@ -126,7 +126,7 @@ def test_latex_compiles_whatever_is_in_names_and_notes(tmp_path):
 @pytest.mark.skipif(not has_latex(), reason="no LaTeX with booktabs here")
 def test_the_latex_document_compiles_as_it_is(tmp_path):
     records = [record("vpt-seq[head_init=fresh]", SEQ, limit=50), record("vpt-nsp2", NSP2, limit=50)]
-    (tmp_path / "table.tex").write_text(latex.document([tables.of_benchmark(found, Conventions()) for found in group(records)]))
+    (tmp_path / "table.tex").write_text(latex.document([tables.of_benchmark(found, Conventions()) for found in group(records)]), encoding="utf-8")
     done = subprocess.run(["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "table.tex"], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-2000:]
     assert not re.search("Missing character|Overfull", done.stdout)
@@ -159,7 +159,7 @@ def test_the_trade_off_has_a_point_per_eta_and_joins_rows_that_differ_in_nothing
 def test_nothing_to_report_is_an_error_that_says_what_to_do(tmp_path):
     with pytest.raises(InputError, match="no runs to report"):
         write.of_records([], Store(tmp_path), tmp_path, Conventions())
-    (tmp_path / "file").write_text("")
+    (tmp_path / "file").write_text("", encoding="utf-8")
     with pytest.raises(InputError, match="cannot write the report"):
         write.of_records([record("vpt-seq", SEQ)], Store(tmp_path), tmp_path / "file", Conventions())
 

@@ -14,7 +14,7 @@ COUNTS = [[80], [60, 70], [50, 60, 70]]
 @pytest.fixture
 def call(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "file").write_text("")
+    (tmp_path / "file").write_text("", encoding="utf-8")
     (tmp_path / "vanished").symlink_to("nothing")
     results(tmp_path / "r", [record("vpt-seq", COUNTS)])
 
@@ -64,7 +64,7 @@ def test_names_that_no_file_can_have_are_one_line(call, words, code, said):
 def test_long_names_of_data_and_methods_still_make_files(tmp_path):
     [benchmark] = group([record("vpt-seq", COUNTS, dataset="folder", dataset_argument=f"/data/{'b' * 250}")])
     assert len(benchmark.slug) < 200
-    (tmp_path / "m.csv").write_text("0.5\n")
+    (tmp_path / "m.csv").write_text("0.5\n", encoding="utf-8")
     spec = ImportedSpec(display="é" * 300, benchmark="glyphs/1", seed="1", source="s")
     other = spec.model_copy(update={"seed": "2"})
     paths = [place(read_matrix(tmp_path / "m.csv", found, None, False), tmp_path) for found in (spec, other)]

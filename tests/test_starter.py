@@ -90,11 +90,13 @@ def test_a_run_that_is_told_has_the_record_of_one_that_runs_here(toy_request, wh
         ended = processes.carry_out(spec, store := Store("results"), places.Place("cpu", 1), [], Follower(), starter, more=False)
     assert ended.code == processes.DONE, ended.said
     assert store.load(spec).outcome() == record.outcome()
-    assert ended.said[0].startswith("task 1/4") and ended.log.read_text().splitlines() == ended.said
+    assert ended.said[0].startswith("task 1/4") and ended.log.read_text(encoding="utf-8").splitlines() == ended.said
 
 
 def test_what_a_process_says_before_it_knows_its_log_is_not_lost(toy_request, tmp_path, monkeypatch):
-    (tmp_path / "sitecustomize.py").write_text("import sys\nif 'run-told' in sys.orig_argv:\n    raise SystemExit('no such library')\n")
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys\nif 'run-told' in sys.orig_argv:\n    raise SystemExit('no such library')\n", encoding="utf-8"
+    )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     spec = runs.spec_of(toy_request)
     with Starter() as starter:

@@ -18,7 +18,7 @@ GRID = {"eta": [0.5, 0.97], "temperature": [2, 4]}
 @pytest.fixture
 def grid_file(tmp_path):
     path = tmp_path / "grid.yaml"
-    path.write_text(yaml.safe_dump(GRID))
+    path.write_text(yaml.safe_dump(GRID), encoding="utf-8")
     return path
 
 
@@ -47,7 +47,7 @@ def test_grids_that_do_not_fit_are_refused(toy_request, changes, grid, message):
 @pytest.mark.parametrize("text", ["", "eta: 0.9", "- 1", "eta: []", "eta: [", "\x00"])
 def test_a_grid_file_that_is_none_is_refused(tmp_path, text):
     path = tmp_path / "g.yaml"
-    path.write_text(text)
+    path.write_text(text, encoding="utf-8")
     with pytest.raises(InputError, match="g.yaml"):
         tune.read_grid(path)
 
@@ -66,7 +66,7 @@ def test_the_point_with_the_highest_mean_is_chosen_and_runs_from_the_file(toy_re
         assert chosen[method] is [point for point in found if point.method == method][means.index(max(means))]
     text = tune.settings_file(request, plan.specs, chosen, GRID, conventions)
     path = tmp_path / "tuned.yaml"
-    path.write_text(text)
+    path.write_text(text, encoding="utf-8")
     specs = make_plan(request_from({}, path), "bf16").specs
     assert {spec.precision for spec in specs} == {"fp32"}  # that of the trials
     assert [spec.validation for spec in specs] == [None, None]
@@ -87,10 +87,10 @@ def test_tune_at_the_command_line_writes_the_table_and_the_file(toy_request, gri
         main(["tune", "--methods", "seq", "--grid", str(grid_file), *base, *settings])
     captured = capsys.readouterr()
     assert exit_.value.code == 2 and "unknown option in the grid 'eta'" in captured.err
-    grid_file.write_text("temperature: [2, 4, 8]")
+    grid_file.write_text("temperature: [2, 4, 8]", encoding="utf-8")
     with pytest.raises(SystemExit) as exit_:
         main(["tune", "--methods", "seq", "--grid", str(grid_file), *base, *settings])
     captured = capsys.readouterr()
     assert exit_.value.code == 0, captured.err
     assert "held out and evaluated on, not the test set" in captured.out and captured.out.count("vpt-seq") == 3
-    assert "methods: vpt-seq[" in (tmp_path / "tuned.yaml").read_text()
+    assert "methods: vpt-seq[" in (tmp_path / "tuned.yaml").read_text(encoding="utf-8")

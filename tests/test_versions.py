@@ -79,7 +79,7 @@ def reference(tmp_path):
     """Some committed runs, which an older core computed, in a folder that may be written, with an index that another version left."""
     for path in sorted((REFERENCE / "runs").glob("vpt-*"))[::16]:
         shutil.copytree(path, tmp_path / "runs" / path.name)
-    (tmp_path / "index.json").write_text('{"version": 1, "runs": {"vpt-seq-0": {"stamp": [1, 2, 3], "summary": {"folder": "x"}}}}')
+    (tmp_path / "index.json").write_text('{"version": 1, "runs": {"vpt-seq-0": {"stamp": [1, 2, 3], "summary": {"folder": "x"}}}}', encoding="utf-8")
     return tmp_path
 
 
@@ -92,7 +92,7 @@ def test_a_results_folder_of_an_older_version_is_listed_and_reported(reference, 
         assert not end.value.code, told.err
         if words[0] in ("ls", "status"):
             assert told.out.splitlines()[-1] == f"{count} runs: {count} finished" and len(told.out.splitlines()) == count + 1
-    assert len((reference / "runs.csv").read_text().splitlines()) == count + 1
+    assert len((reference / "runs.csv").read_text(encoding="utf-8").splitlines()) == count + 1
 
 
 def test_all_committed_runs_can_be_believed():
@@ -131,7 +131,7 @@ def test_a_report_file_that_asks_for_a_version_that_is_not_there_is_told_which_a
     results(tmp_path, [record("vpt-nsp2", COUNTS, dataset="glyphs", core_version=2), record("vpt-seq", COUNTS, dataset="glyphs")])
     layout = tmp_path / "l.toml"
     row = '{ select = "nsp2", where = { core_version = 3 } }'
-    layout.write_text(f'title = "T"\n[[table]]\nname = "t"\ntitle = "t"\ncolumns = ["glyphs/3"]\nrows = ["seq", {row}]\n')
+    layout.write_text(f'title = "T"\n[[table]]\nname = "t"\ntitle = "t"\ncolumns = ["glyphs/3"]\nrows = ["seq", {row}]\n', encoding="utf-8")
     with pytest.raises(SystemExit) as end:
         cli.main(["report", str(layout), "--results", str(tmp_path), "--out", str(tmp_path / "out")])
     assert not end.value.code and "there is nsp2 with core_version = 2" in capsys.readouterr().err

@@ -104,7 +104,7 @@ def method_class(name: str) -> type[Method]:
     """A registered method's class, or that of the README's example."""
     if name != README_EXAMPLE:
         return registry.method_class(name)
-    text = (Path(__file__).resolve().parents[1] / "README.md").read_text()
+    text = (Path(__file__).resolve().parents[1] / "README.md").read_text(encoding="utf-8")
     [code] = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     names: dict = {}
     exec(compile(code, "README.md", "exec"), names)

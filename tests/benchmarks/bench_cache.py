@@ -45,7 +45,7 @@ def make(root: Path, count: int) -> None:
     lists = root / ".prepared" / "imagenet-r"
     lists.mkdir(parents=True)
     for key, lines in texts.items():
-        (lists / f"{key}.txt").write_text("\n".join(lines))
+        (lists / f"{key}.txt").write_text("\n".join(lines), encoding="utf-8")
     digests = {key: hashlib.sha256((lists / f"{key}.txt").read_bytes()).hexdigest() for key in texts}
     imagenet_r.ImageNetR.LISTS = {key: Published(f"http://localhost/{key}.txt", digest) for key, digest in digests.items()}
     digest = hashlib.md5((root / "imagenet-r.tar").read_bytes()).hexdigest()

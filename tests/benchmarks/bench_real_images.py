@@ -49,7 +49,7 @@ def pack_caltech(source: Path, root: Path) -> str:
     texts = {**lines, "names": [f"{c} {c}" for c in sorted({name.split("/")[0] for name in lines["train"]})]}
     published = {}
     for key, found in texts.items():
-        (lists / f"{key}.txt").write_text("\n".join(found))
+        (lists / f"{key}.txt").write_text("\n".join(found), encoding="utf-8")
         published[key] = ("http://localhost/" + f"{key}.txt", hashlib.sha256((lists / f"{key}.txt").read_bytes()).hexdigest())
     digest = hashlib.md5((root / "imagenet-r.tar").read_bytes()).hexdigest()
     plugins = root / "plugins"
@@ -67,7 +67,8 @@ def pack_caltech(source: Path, root: Path) -> str:
 
 
             SOURCE = CaltechSubset
-            """)
+            """),
+        encoding="utf-8",
     )
     plugin_folders.use([plugins])
     from cl_bench.datasets.caltech_subset import CaltechSubset

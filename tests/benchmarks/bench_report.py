@@ -54,7 +54,7 @@ def main() -> None:
         root = Path(folder)
         results(root / "results", made[:1000], right)
         names = ", ".join(f'"seq[batch={variant}]"' for variant in range(67))
-        (root / "layout.toml").write_text(LAYOUT.replace("{rows}", names))
+        (root / "layout.toml").write_text(LAYOUT.replace("{rows}", names), encoding="utf-8")
         for command in (["report", str(root / "layout.toml")], ["report"]):
             start = time.perf_counter()
             subprocess.run(
