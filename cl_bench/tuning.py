@@ -20,6 +20,7 @@ from cl_bench.config import Strict
 from cl_bench.method import GradientMethod
 from cl_bench.nn.heads import HeadInit, TaskHeads
 from cl_bench.stream import StreamInfo, TaskInfo
+from cl_bench.work import Extra, through
 
 
 class TuningConfig(Strict):
@@ -85,6 +86,10 @@ class EditTuning(Tuning):
     def features(self, batch: Batch) -> Tensor:
         """Under the edits."""
         return self.backbone.features(batch.images, self.edits)
+
+    def extra(self) -> Extra:
+        """The edits, through which every token goes."""
+        return Extra(image=through(self.backbone.vit, self.edits))
 
     def trained_groups(self) -> list[dict]:
         """The edits' parameters."""

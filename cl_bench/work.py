@@ -67,6 +67,16 @@ class Work:
         return images * self.learning + (statistics * self.extra.statistics + tasks * self.extra.task) / self.bare
 
 
+def tokens(vit: torch.nn.Module) -> int:
+    """Of an image."""
+    return vit.patch_embed.num_patches + vit.num_prefix_tokens
+
+
+def through(vit: torch.nn.Module, module: torch.nn.Module) -> float:
+    """Multiply-adds of an image all of whose tokens pass every matrix of a module once, in the last block too."""
+    return float(tokens(vit)) * sum(parameter.numel() for parameter in module.parameters())
+
+
 def of(method: "Method", images: int) -> Work:
     """The work of a method that learns tasks of about so many images."""
     extra, vit = method.extra(), method.backbone.vit
@@ -77,14 +87,14 @@ def of(method: "Method", images: int) -> Work:
 
 def _network(vit: torch.nn.Module, extra: Extra, read: int | None) -> float:
     """Multiply-adds of one image's forward pass; the last block computes the first `read` tokens alone (None: all)."""
-    tokens = vit.patch_embed.num_patches + vit.num_prefix_tokens
+    count = tokens(vit)
     total = float(vit.patch_embed.num_patches * vit.patch_embed.proj.weight.numel())
     for index, block in enumerate(vit.blocks):
-        tokens += extra.tokens.get(index, 0)
-        asking = tokens if read is None or index < len(vit.blocks) - 1 else read
+        count += extra.tokens.get(index, 0)
+        asking = count if read is None or index < len(vit.blocks) - 1 else read
         D, inner, hidden = vit.embed_dim, block.attn.proj.in_features, block.mlp.fc1.out_features
-        total += 2.0 * tokens * D * inner + 2.0 * asking * D * (inner + hidden)  # keys and values; queries, output and MLP
-        total += 2.0 * asking * (tokens + extra.keys.get(index, 0)) * inner
+        total += 2.0 * count * D * inner + 2.0 * asking * D * (inner + hidden)  # keys and values; queries, output and MLP
+        total += 2.0 * asking * (count + extra.keys.get(index, 0)) * inner
     return total
 
 
@@ -99,11 +109,11 @@ def memory_bytes(method: "Method", images: int) -> float:
 
 def _attention_bytes(vit: torch.nn.Module, extra: Extra) -> float:
     """An image's keys, values and attention maps in all blocks, fp32."""
-    tokens, total = vit.patch_embed.num_patches + vit.num_prefix_tokens, 0.0
+    count, total = tokens(vit), 0.0
     for index, block in enumerate(vit.blocks):
-        tokens += extra.tokens.get(index, 0)
-        keys = tokens + extra.keys.get(index, 0)
-        total += 4.0 * keys * (block.attn.num_heads * tokens + 2 * block.attn.proj.in_features)
+        count += extra.tokens.get(index, 0)
+        keys = count + extra.keys.get(index, 0)
+        total += 4.0 * keys * (block.attn.num_heads * count + 2 * block.attn.proj.in_features)
     return total
 
 

@@ -30,6 +30,7 @@ from cl_bench.phase import Phase
 from cl_bench.seeds import permutation
 from cl_bench.stream import StreamInfo, Task, TaskInfo
 from cl_bench.trainer import Trainer
+from cl_bench.work import Extra, through
 
 SUMMARY = "ridge regression on random projections of features (NeurIPS 2023)"
 BATCH, FITTED = 100, 0.8  # images of a statistics batch; share of a task that lambda is fitted on
@@ -79,6 +80,12 @@ class RanPAC(Method):
             self.head.grow(len(task.classes), seeds.generator(self.stream.init_seed, "head"))
         self.requires_grad_(self.config.first_task and task.index == 0)
         self.backbone.requires_grad_(False)
+
+    def extra(self) -> Extra:
+        """The adapters, the projection, the moments of its features, and the solution of as many equations."""
+        adapters, M = through(self.backbone.vit, self.edits) if self.config.first_task else 0.0, float(len(self.ridge.G))
+        projected = float(self.config.projection) * self.backbone.width
+        return Extra(image=adapters + projected, statistics=M * M, task=M**3 / 3, working_bytes=16 * M * M)
 
     def phases(self, task: TaskInfo) -> list[Phase]:
         """Phase 1, in the first task."""

@@ -27,6 +27,9 @@ LARGE = {
     "l2p": {"pool_size": 20, "prompt_length": 30, "top_k": 4, "layers": 2},
     "l2p-nsp2": {"pool_size": 20, "prompt_length": 10, "top_k": 4, "layers": 2},
     "dualprompt": {"g_length": 100, "e_length": 400, "g_layers": 1, "e_layers": 1},
+    "seq-lora": {"rank": 60},
+    "seq-adapter": {"bottleneck": 100},
+    "ranpac": {"bottleneck": 60, "projection": 2000},
     "coda-prompt": {"components": 30, "prompt_length": 400, "layers": 2},
 }
 
@@ -38,9 +41,9 @@ def flops(function) -> int:
 
 
 def grown(name: str, **options):
-    """The method in its second task on two classes each, and a stream for it."""
+    """The method in its second task on two classes each, and a stream for it. Adapters leave out most tokens of the last block of a deep network."""
     stream = toys.stream([[0, 1], [2, 3]])
-    method = toys.method(name, 2, toys.backbone(img_size=32), **options)
+    method = toys.method(name, 2, toys.backbone(img_size=32, depth=8 if "bottleneck" in options else 2), **options)
     for index in range(2):
         method.grow(stream.info(index))
     return method, stream
