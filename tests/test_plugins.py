@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import runs
 
 import cl_bench
 from cl_bench import assemble, inspect, plugin_folders, presets, registry
@@ -14,6 +15,7 @@ from cl_bench.cli import main
 from cl_bench.errors import InputError
 from cl_bench.plan import make_plan
 from cl_bench.request import Request
+from cl_bench.starter import run_environment
 from cl_bench.store import Store
 
 README = (Path(__file__).resolve().parents[1] / "README.md").read_text(encoding="utf-8")
@@ -58,7 +60,16 @@ def options(request) -> list[str]:
     return [word for key in ("dataset", "backbone", "weights", "image_size", "splits") for word in (f"--{key.replace('_', '-')}", str(request[key]))]
 
 
-def test_the_readmes_example_runs_in_the_folder_where_it_was_put(toy_request, here, capsys):
+def test_the_readmes_example_learns_in_the_folder_where_it_was_put_and_processes_are_told_of_it(toy_request, here):
+    write(here)
+    plugin_folders.use()
+    [spec] = plan(toy_request)
+    assert runs.execute(spec, here / "results").status == "done"
+    assert run_environment(1)["CL_BENCH_PLUGINS"] == str(here)
+
+
+@pytest.mark.slow
+def test_a_process_of_a_run_finds_the_readmes_example(toy_request, here, capsys):
     write(here)
     code, out, err = call(capsys, "run", "--methods", "ncm", "--device", "cpu", *options(toy_request))
     assert code == 0 and "| NCM |" in out, err
