@@ -65,7 +65,7 @@ def machine(device: str, threads: int, compiled: bool = False) -> dict:
 
 def machine_of_worker(threads: int, compiled: bool | None) -> dict:
     """`machine` of the device that "auto" means where this is called."""
-    from cl_bench.places import devices
+    from cl_bench.devices import devices
 
     device = devices("auto")[0]
     return machine(device, threads, compiles(compiled, device))

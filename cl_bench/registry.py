@@ -20,7 +20,7 @@ FACTS = ("ALIASES", "SUMMARY", "ASKS")  # constants of a plugin's file that are 
 Kind = Literal["methods", "datasets"]
 WORDS: dict[str, str] = {"methods": "method", "datasets": "data set"}
 CLASSES = {"methods": "METHOD", "datasets": "SOURCE"}  # what a plugin's file sets
-BASES = {"methods": ("cl_bench.method", "Method"), "datasets": ("cl_bench.source", "Source")}
+BASES = {"methods": ("cl_bench.training.method", "Method"), "datasets": ("cl_bench.data.source", "Source")}
 
 
 @dataclass(frozen=True)

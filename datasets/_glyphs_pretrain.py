@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 from timm.models.vision_transformer import VisionTransformer
 from torch.nn import functional as F
 
-from cl_bench import weights as weight_files
+from cl_bench.nn import weights as weight_files
 
 ARCHITECTURE = {"img_size": 24, "patch_size": 6, "embed_dim": 128, "depth": 6, "num_heads": 4, "num_classes": 0}
 RECIPE = {"seed": 0, "threads": 2, "epochs": 32, "images_per_class_and_epoch": 100, "batch": 128, "optimizer": "AdamW",

@@ -12,9 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
+from cl_bench.data.cache import cached_arrays, data_folder
+from cl_bench.data.fingerprints import Fingerprints
+from cl_bench.data.images import ImageSet
+from cl_bench.data.source import Source, named_path
 from cl_bench.errors import InputError
-from cl_bench.fingerprints import Fingerprints
-from cl_bench.source import ImageSet, Source, cached_arrays, data_folder, named_path
 
 SUMMARY = "CIFAR-100, the authors' archive; `cl-bench prepare cifar100` first"
 URL = "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz"
@@ -26,7 +28,7 @@ MD5 = {"train": "16019d7e3df5f24257cddd939b257f8d", "test": "f0ef6b0ae62326f3e7f
 
 def prepare(root: Path | None, say: Callable[[str], None]) -> None:
     """Make root/cifar-100-python complete: verify what is there, else unpack the archive in root, else download it first."""
-    from cl_bench.download import fetch, unpack  # requests takes a while to import
+    from cl_bench.data.download import fetch, unpack  # requests takes a while to import
 
     root = data_folder("cifar100") if root is None else root
     if (root / FOLDER).exists() and all(_is_whole(root, name) for name in MD5):

@@ -7,7 +7,7 @@ split list every class comes from exactly one domain (real, sketch, quickdraw an
 
 from functools import partial
 
-from cl_bench.listed import Archive, ListedImages, Published, nonempty_lines, prepare
+from cl_bench.data.listed_images import Archive, ListedImages, Published, nonempty_lines, prepare
 
 SUMMARY = "DomainNet's 200 class-and-domain pairs of ESN, CPrompt and NSP2; `cl-bench prepare domainnet200` first"
 ASKS = {

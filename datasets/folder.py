@@ -1,7 +1,7 @@
 """Images in folders: `--dataset folder:PATH` with `train/<class>/*` and `test/<class>/*`, any format and size that Pillow reads.
 
 Images of one common size are kept at that size; of differing sizes, each is squashed to 256 x 256 (bicubic, antialiased). Both sides are decoded
-once, as `cl_bench.decode.as_seen` says, and kept in the user's cache folder under the digests of the files' contents.
+once, as `cl_bench.data.decode.as_seen` says, and kept in the user's cache folder under the digests of the files' contents.
 `folder:PATH?nested` also takes images from folders below a class's; `folder:PATH?names=FILE` gives the classes names for sentences.
 """
 
@@ -15,12 +15,14 @@ import numpy as np
 from PIL import Image
 
 from cl_bench.config import canonical_json, unknown
-from cl_bench.decode import CONVENTION, DEEP, FEATURES, Measure, as_seen, in_threads, measure, stream_npy
+from cl_bench.data.cache import cached_files
+from cl_bench.data.decode import CONVENTION, DEEP, FEATURES, Measure, as_seen, in_threads, measure, stream_npy
+from cl_bench.data.fingerprints import Fingerprints
+from cl_bench.data.folders import pairing, scan
+from cl_bench.data.images import ImageSet
+from cl_bench.data.names import read_names
+from cl_bench.data.source import Source, named_path
 from cl_bench.errors import InputError
-from cl_bench.fingerprints import Fingerprints
-from cl_bench.folders import pairing, scan
-from cl_bench.names import read_names
-from cl_bench.source import ImageSet, Source, cached_files, named_path
 
 SUMMARY = "your own images: folder:PATH with train/<class>/* and test/<class>/*; also folder:PATH?nested&names=FILE"
 COMMON_SIZE = 256  # pixels; images of differing sizes are brought to this

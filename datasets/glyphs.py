@@ -15,8 +15,10 @@ import numpy as np
 from cl_bench.datasets._glyphs_compose import BENCHMARK, IMAGE_SIZE, PRETRAINING, Uniforms, compose
 
 from cl_bench.config import BackboneSpec
+from cl_bench.data.cache import cached_arrays
+from cl_bench.data.images import ImageSet
+from cl_bench.data.source import Source
 from cl_bench.errors import InputError
-from cl_bench.source import ImageSet, Source, cached_arrays
 
 DATA = Path(__file__).resolve().parent / "glyphs_data"
 BENCHMARK_CLASSES = 200

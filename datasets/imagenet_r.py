@@ -6,7 +6,7 @@ code. Classes are in the order of their WordNet ids, with 38 to 354 training ima
 
 from functools import partial
 
-from cl_bench.listed import Archive, ListedImages, Published, nonempty_lines, prepare
+from cl_bench.data.listed_images import Archive, ListedImages, Published, nonempty_lines, prepare
 
 SUMMARY = "ImageNet-R with the NSP2 paper's split; `cl-bench prepare imagenet-r` first"
 LISTS_URL = "https://raw.githubusercontent.com/zugexiaodui/VPTinNSforCL/0d9c5475e2be2487fa20be2bc7b51379ab68b893/tools"

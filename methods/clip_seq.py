@@ -15,16 +15,16 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cl_bench.alignment import AlignmentConfig, align
-from cl_bench.backbone import Backbone, require_text
-from cl_bench.batch import Batch
+from cl_bench.data.batch import Batch
+from cl_bench.data.stream import StreamInfo, Task, TaskInfo
 from cl_bench.nn import gaussians
+from cl_bench.nn.backbone import Backbone, require_text
 from cl_bench.nn.heads import scaled_cosines
 from cl_bench.nn.statistics import AttentionMoments
-from cl_bench.prompt_tuning import Prompted
-from cl_bench.stream import StreamInfo, Task, TaskInfo
-from cl_bench.trainer import Trainer
-from cl_bench.work import Extra
+from cl_bench.training.alignment import AlignmentConfig, align
+from cl_bench.training.prompt_method import Prompted
+from cl_bench.training.trainer import Trainer
+from cl_bench.training.work import Extra
 
 SUMMARY = "CLIP with prompts, sequential tuning (baseline of NSP2)"
 

@@ -10,13 +10,13 @@ import torch
 from cl_bench.methods.clip_seq import ClipSeq
 from torch import Tensor
 
-from cl_bench.backbone import Backbone, require_text
-from cl_bench.batch import Batch
 from cl_bench.config import Strict
-from cl_bench.method import Method
+from cl_bench.data.batch import Batch
+from cl_bench.data.stream import StreamInfo, Task, TaskInfo
+from cl_bench.nn.backbone import Backbone, require_text
 from cl_bench.nn.heads import scaled_cosines
-from cl_bench.stream import StreamInfo, Task, TaskInfo
-from cl_bench.trainer import Trainer
+from cl_bench.training.method import Method
+from cl_bench.training.trainer import Trainer
 
 ALIASES = ()
 SUMMARY = "CLIP as it is: no training"

@@ -18,15 +18,15 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from cl_bench import seeds
-from cl_bench.backbone import Backbone
-from cl_bench.batch import Batch
+from cl_bench.data.batch import Batch
+from cl_bench.data.stream import StreamInfo, TaskInfo
 from cl_bench.errors import InputError
+from cl_bench.nn.backbone import Backbone
 from cl_bench.nn.heads import HeadInit
 from cl_bench.nn.prompts import Prefixes
 from cl_bench.nn.subspaces import orthonormal_beside
-from cl_bench.query_tuning import QueryTuning, QueryTuningConfig
-from cl_bench.stream import StreamInfo, TaskInfo
-from cl_bench.work import Extra
+from cl_bench.training.query_method import QueryTuning, QueryTuningConfig
+from cl_bench.training.work import Extra
 
 ALIASES = ("coda",)
 SUMMARY = "prompts as weighted sums of components (CVPR 2023)"

@@ -17,15 +17,15 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from cl_bench import seeds
-from cl_bench.backbone import Backbone
-from cl_bench.batch import Batch
+from cl_bench.data.batch import Batch
+from cl_bench.data.stream import StreamInfo, Task, TaskInfo
 from cl_bench.errors import InputError
+from cl_bench.nn.backbone import Backbone
 from cl_bench.nn.pool import cosines, majority, nearest, uniform
 from cl_bench.nn.prompts import Prefixes
-from cl_bench.query_tuning import QueryTuning, QueryTuningConfig
-from cl_bench.stream import StreamInfo, Task, TaskInfo
-from cl_bench.trainer import Trainer
-from cl_bench.work import Extra
+from cl_bench.training.query_method import QueryTuning, QueryTuningConfig
+from cl_bench.training.trainer import Trainer
+from cl_bench.training.work import Extra
 
 SUMMARY = "general prefix prompts, and expert ones chosen by key (ECCV 2022)"
 

@@ -12,20 +12,20 @@ that pass is chosen by the largest token embeddings, for want of a query (`stat_
 from typing import Literal
 
 import torch
+from cl_bench.methods import _pgp as pgp
 from cl_bench.methods.dualprompt import DualConfig, DualPrompt
 from pydantic import Field
 from torch import Tensor, nn, optim
 
-from cl_bench import gradient_projection as pgp
 from cl_bench import seeds
-from cl_bench.backbone import Backbone
+from cl_bench.data.stream import StreamInfo, Task, TaskInfo
+from cl_bench.nn.backbone import Backbone
 from cl_bench.nn.pool import cosines, nearest
 from cl_bench.nn.projection import ProjectedAdam
 from cl_bench.nn.prompts import Prefixes
 from cl_bench.nn.statistics import QueryMoments, block_queries
 from cl_bench.nn.subspaces import Subspaces
-from cl_bench.stream import StreamInfo, Task, TaskInfo
-from cl_bench.trainer import Trainer
+from cl_bench.training.trainer import Trainer
 
 SUMMARY = "DualPrompt with gradients orthogonal to old tasks' queries (PGP, ICLR 2024)"
 SCORES = 50  # principal components of the public code

@@ -21,16 +21,16 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from cl_bench import seeds
-from cl_bench.backbone import Backbone
-from cl_bench.batch import Batch
+from cl_bench.data.batch import Batch
+from cl_bench.data.stream import StreamInfo, Task, TaskInfo
 from cl_bench.errors import InputError
+from cl_bench.nn.backbone import Backbone
 from cl_bench.nn.forward import tokens
 from cl_bench.nn.pool import Carried, Chosen, cosines, majority, nearest, uniform
 from cl_bench.nn.statistics import AttentionMoments, TokenMoments
-from cl_bench.query_tuning import QueryTuning, QueryTuningConfig
-from cl_bench.stream import StreamInfo, Task, TaskInfo
-from cl_bench.trainer import Trainer
-from cl_bench.work import Extra
+from cl_bench.training.query_method import QueryTuning, QueryTuningConfig
+from cl_bench.training.trainer import Trainer
+from cl_bench.training.work import Extra
 
 VOTES_AS_PUBLISHED = {
     "batchwise_train": True, "batchwise_eval": True, "eval_batch": 16, "eval_classes": "all", "head_init": "normal", "normalisation": "unit01",

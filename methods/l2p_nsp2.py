@@ -19,12 +19,12 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
 
-from cl_bench.backbone import Backbone
+from cl_bench.data.stream import StreamInfo, Task, TaskInfo
 from cl_bench.errors import InputError
+from cl_bench.nn.backbone import Backbone
 from cl_bench.nn.projection import keep_norm_outside, null_projector, share_outside_null
 from cl_bench.nn.statistics import AttentionMoments
-from cl_bench.stream import StreamInfo, Task, TaskInfo
-from cl_bench.trainer import Trainer
+from cl_bench.training.trainer import Trainer
 
 SUMMARY = "L2P with updates in the null space of old tasks (NSP², NeurIPS 2024)"
 

@@ -11,20 +11,20 @@ images (nine, plus nine of the prompts from the second task on) and of their que
 from typing import Literal
 
 import torch
+from cl_bench.methods import _pgp as pgp
 from cl_bench.methods.l2p import L2P, PoolConfig
 from pydantic import Field
 from torch import Tensor, optim
 from torch.nn import functional as F
 
-from cl_bench import gradient_projection as pgp
 from cl_bench import seeds
-from cl_bench.backbone import Backbone
+from cl_bench.data.stream import StreamInfo, Task, TaskInfo
 from cl_bench.errors import InputError
+from cl_bench.nn.backbone import Backbone
 from cl_bench.nn.projection import ProjectedAdam, keep_norm_outside
 from cl_bench.nn.statistics import TokenMoments
 from cl_bench.nn.subspaces import Subspaces
-from cl_bench.stream import StreamInfo, Task, TaskInfo
-from cl_bench.trainer import Trainer
+from cl_bench.training.trainer import Trainer
 
 SUMMARY = "L2P with gradients orthogonal to old tasks' tokens (PGP, ICLR 2024)"
 

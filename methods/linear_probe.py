@@ -5,9 +5,9 @@ What the features alone are good for, with any classifier: the distance from her
 
 from torch import Tensor
 
-from cl_bench.batch import Batch
-from cl_bench.stream import TaskInfo
-from cl_bench.tuning import Tuning, TuningConfig
+from cl_bench.data.batch import Batch
+from cl_bench.data.stream import TaskInfo
+from cl_bench.training.tuning import Tuning, TuningConfig
 
 SUMMARY = "a linear classifier on frozen features, all classes at once, the bound of what trains no network"
 

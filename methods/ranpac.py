@@ -18,19 +18,19 @@ from torch import Tensor, optim
 from torch.nn import functional as F
 
 from cl_bench import seeds
-from cl_bench.backbone import Backbone
-from cl_bench.batch import Batch
 from cl_bench.config import Strict
-from cl_bench.method import Method
+from cl_bench.data.batch import Batch
+from cl_bench.data.stream import StreamInfo, Task, TaskInfo
 from cl_bench.nn.adapter import Adapters
+from cl_bench.nn.backbone import Backbone
 from cl_bench.nn.edits import NONE
 from cl_bench.nn.heads import CosineHeads
 from cl_bench.nn.ridge import Ridge, choose_strength
-from cl_bench.phase import Phase
 from cl_bench.seeds import permutation
-from cl_bench.stream import StreamInfo, Task, TaskInfo
-from cl_bench.trainer import Trainer
-from cl_bench.work import Extra, through
+from cl_bench.training.method import Method
+from cl_bench.training.phase import Phase
+from cl_bench.training.trainer import Trainer
+from cl_bench.training.work import Extra, through
 
 SUMMARY = "ridge regression on random projections of features (NeurIPS 2023)"
 BATCH, FITTED = 100, 0.8  # images of a statistics batch; share of a task that lambda is fitted on

@@ -7,10 +7,10 @@ Chen et al., "AdaptFormer: Adapting Vision Transformers for Scalable Visual Reco
 from pydantic import Field
 
 from cl_bench import seeds
-from cl_bench.backbone import Backbone
+from cl_bench.data.stream import StreamInfo
 from cl_bench.nn.adapter import Adapters
-from cl_bench.stream import StreamInfo
-from cl_bench.tuning import EditTuning, TuningConfig
+from cl_bench.nn.backbone import Backbone
+from cl_bench.training.tuning import EditTuning, TuningConfig
 
 SUMMARY = "adapters tuned task after task: the baseline of adapter methods"
 

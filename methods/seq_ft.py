@@ -9,11 +9,11 @@ from dataclasses import replace
 from pydantic import Field
 from torch import Tensor
 
-from cl_bench.backbone import Backbone
-from cl_bench.batch import Batch
-from cl_bench.phase import Phase
-from cl_bench.stream import StreamInfo, TaskInfo
-from cl_bench.tuning import Tuning, TuningConfig
+from cl_bench.data.batch import Batch
+from cl_bench.data.stream import StreamInfo, TaskInfo
+from cl_bench.nn.backbone import Backbone
+from cl_bench.training.phase import Phase
+from cl_bench.training.tuning import Tuning, TuningConfig
 
 SUMMARY = "the whole network tuned task after task, slowly"
 

@@ -7,10 +7,10 @@ baseline of InfLoRA, SD-LoRA and their kin; as a continual method it has no pape
 from pydantic import Field
 
 from cl_bench import seeds
-from cl_bench.backbone import Backbone
+from cl_bench.data.stream import StreamInfo
+from cl_bench.nn.backbone import Backbone
 from cl_bench.nn.lora import LoRA
-from cl_bench.stream import StreamInfo
-from cl_bench.tuning import EditTuning, TuningConfig
+from cl_bench.training.tuning import EditTuning, TuningConfig
 
 SUMMARY = "LoRA tuned task after task: the baseline of low-rank methods"
 

@@ -7,13 +7,13 @@ class order: what is forgotten is lost to classes that join the competition. A m
 
 from torch import Tensor
 
-from cl_bench.backbone import Backbone
-from cl_bench.batch import Batch
 from cl_bench.config import Strict
-from cl_bench.method import Method
+from cl_bench.data.batch import Batch
+from cl_bench.data.stream import StreamInfo, Task, TaskInfo
+from cl_bench.nn.backbone import Backbone
 from cl_bench.nn.prototypes import Prototypes
-from cl_bench.stream import StreamInfo, Task, TaskInfo
-from cl_bench.trainer import Trainer
+from cl_bench.training.method import Method
+from cl_bench.training.trainer import Trainer
 
 SUMMARY = "nearest class mean of frozen features, no training (IJCV 2024)"
 BATCH = 100

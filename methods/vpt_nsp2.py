@@ -19,15 +19,15 @@ from cl_bench.methods.vpt_seq import PromptTuningConfig, VPTSeq
 from pydantic import Field
 from torch import Tensor, optim
 
-from cl_bench.backbone import Backbone
-from cl_bench.batch import Batch
 from cl_bench.config import Strict
+from cl_bench.data.batch import Batch
+from cl_bench.data.stream import StreamInfo, Task, TaskInfo
 from cl_bench.errors import InputError
+from cl_bench.nn.backbone import Backbone
 from cl_bench.nn.projection import Nullity, ProjectedAdam, fused_projections, ln_loss, share_outside_null
 from cl_bench.nn.statistics import AttentionMoments
-from cl_bench.stream import StreamInfo, Task, TaskInfo
-from cl_bench.trainer import Trainer
-from cl_bench.work import Extra, with_null_spaces
+from cl_bench.training.trainer import Trainer
+from cl_bench.training.work import Extra, with_null_spaces
 
 ALIASES = ("nsp2",)
 SUMMARY = "updates projected into the null space of old tasks (NeurIPS 2024)"

@@ -4,24 +4,24 @@ PGP is Qiao et al., "Prompt Gradient Projection for Continual Learning", ICLR 20
 exists only as a row of NSP2's Table 5 ("same training settings"), without code. Where that leaves a choice: the raw gradient is projected,
 \[ g \leftarrow g - (g M) M^T, \]
 in feature space, M an orthonormal basis that holds the fraction `energy` of the squared norm of the tokens X entering a block, uncentred and
-before norm1, of 768 training images a task. The public PGP code works in sample space; see `cl_bench.gradient_projection`.
+before norm1, of 768 training images a task. The public PGP code works in sample space; see `cl_bench.methods._pgp`.
 """
 
 from typing import Literal
 
 import torch
+from cl_bench.methods._pgp import ProjectionConfig, chosen_images, statistics_images
 from cl_bench.methods.vpt_seq import PromptTuningConfig, VPTSeq
 from pydantic import Field
 from torch import Tensor, optim
 
-from cl_bench.backbone import Backbone
+from cl_bench.data.stream import StreamInfo, Task, TaskInfo
 from cl_bench.errors import InputError
-from cl_bench.gradient_projection import ProjectionConfig, chosen_images, statistics_images
+from cl_bench.nn.backbone import Backbone
 from cl_bench.nn.projection import ProjectedAdam
 from cl_bench.nn.statistics import TokenMoments
 from cl_bench.nn.subspaces import Subspaces
-from cl_bench.stream import StreamInfo, Task, TaskInfo
-from cl_bench.trainer import Trainer
+from cl_bench.training.trainer import Trainer
 
 ALIASES = ("pgp",)
 SUMMARY = "gradients orthogonal to old tasks' tokens (PGP, ICLR 2024, as compared in NSP2)"

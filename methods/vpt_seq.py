@@ -15,14 +15,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cl_bench import seeds
-from cl_bench.backbone import Backbone
-from cl_bench.batch import Batch
 from cl_bench.config import Strict
+from cl_bench.data.batch import Batch
+from cl_bench.data.stream import StreamInfo, Task, TaskInfo
+from cl_bench.nn.backbone import Backbone
 from cl_bench.nn.heads import TaskHeads
 from cl_bench.nn.statistics import AttentionMoments
-from cl_bench.prompt_tuning import Prompted
-from cl_bench.stream import StreamInfo, Task, TaskInfo
-from cl_bench.trainer import Trainer
+from cl_bench.training.prompt_method import Prompted
+from cl_bench.training.trainer import Trainer
 
 ALIASES = ("seq",)
 SUMMARY = "sequential prompt tuning, the baseline"

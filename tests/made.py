@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from cl_bench.config import BackboneSpec, Transform
-from cl_bench.record import RunRecord, RunSpec, TaskRecord
-from cl_bench.store import Store, write_atomically, write_spec
+from cl_bench.files import write_atomically
+from cl_bench.records.record import RunRecord, RunSpec, TaskRecord
+from cl_bench.records.store import Store, write_spec
 
 TASKS = ((0, 1), (2, 3), (4, 5))
 TOY_VIT = BackboneSpec(name="toy_vit", image_size=16, mean=(0, 0, 0), std=(1, 1, 1))
@@ -100,3 +101,14 @@ UNREADABLE = {  # ways in which a record cannot be read that hold for every user
     "is a link to itself": lambda folder: _replaced(folder, lambda path: path.symlink_to("record.json")),
     "is in a folder that has vanished": gone,
 }
+
+
+def folder(tmp_path, name, accuracies, **changes):
+    """A results folder of vpt-seq with these accuracies, one per seed, and predictions of the images from the first on."""
+    records, right = [], {}
+    truth = np.repeat(np.arange(6), 50)
+    for seed, level in enumerate(accuracies):
+        found = record("vpt-seq", [[level], [level] * 2, [level] * 3], seed, **changes)
+        records.append(found)
+        right[found.spec.run_id()] = (np.tile(np.arange(100) < level, 3), truth)
+    return results(tmp_path / name, records, right)

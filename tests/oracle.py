@@ -8,9 +8,9 @@ import torch
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor
 
-from cl_bench.backbone import Backbone
 from cl_bench.config import BackboneSpec
-from cl_bench.stream import StreamInfo, TaskInfo
+from cl_bench.data.stream import StreamInfo, TaskInfo
+from cl_bench.nn.backbone import Backbone
 
 FOLDER = Path(__file__).resolve().parents[2] / "shared" / "oracle"
 HERE = pytest.mark.skipif(not FOLDER.is_dir(), reason="the oracle folder is not here")

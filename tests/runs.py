@@ -2,11 +2,11 @@
 
 import pytest
 
-from cl_bench import runner
 from cl_bench.errors import RunFailed
-from cl_bench.plan import make_plan
-from cl_bench.request import Request
-from cl_bench.store import Store
+from cl_bench.plan.plan import make_plan
+from cl_bench.plan.request import Request
+from cl_bench.records.store import Store
+from cl_bench.run import runner
 
 QUICK = {"passes": 4, "batch": 8, "epoch_mode": "plain", "temperature": 4.0}
 

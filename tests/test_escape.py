@@ -14,14 +14,16 @@ from hypothesis import strategies as st
 from made import has_latex, record, results
 from markdown_it import MarkdownIt
 
-from cl_bench import cli, escape, export, output
+from cl_bench import escape, output
+from cl_bench.cli import main
 from cl_bench.errors import InputError
-from cl_bench.imported import ImportedRecord, ImportedSpec, save
-from cl_bench.plan import make_plan
-from cl_bench.report import latex, tables, write
-from cl_bench.report.select import Conventions
+from cl_bench.plan.plan import make_plan
+from cl_bench.plan.request import Request
+from cl_bench.records import export
+from cl_bench.records.imported import ImportedRecord, ImportedSpec, save
+from cl_bench.records.metrics import Conventions
+from cl_bench.report import latex, render, write
 from cl_bench.report.table import Table
-from cl_bench.request import Request
 
 SEQ = [[80], [60, 70], [50, 60, 70]]
 NASTY = [
@@ -134,7 +136,7 @@ def test_exported_tables_hold_names_as_text_and_numbers_as_numbers(folder, tmp_p
 def test_the_command_line_shows_names_as_text(folder, capsys):
     for words in (["status"], ["ls", "runs"], ["report", "--out", str(folder[0].root / "out")], ["report", "no\x1bsuch\nfile.toml"]):
         with pytest.raises(SystemExit):
-            cli.main([*words, "--results", str(folder[0].root)])
+            main.main([*words, "--results", str(folder[0].root)])
         said = capsys.readouterr()
         assert said.out + said.err and not set(said.out + said.err) & {"\x1b", "\x9b", "\u202e"}
     assert said.err.count("\n") == 1
@@ -149,7 +151,7 @@ def test_a_listing_keeps_each_entry_in_its_line(tmp_path, capsys):
     results(tmp_path / "results", [record("vpt-seq", SEQ, dataset="folder", dataset_argument="/data/x\ndone     0123456789abcdef", display="x")])
     for words in (["status"], ["ls", "runs"]):
         with pytest.raises(SystemExit):
-            cli.main([*words, "--results", str(tmp_path / "results")])
+            main.main([*words, "--results", str(tmp_path / "results")])
         assert sum(line.startswith("done ") for line in capsys.readouterr().out.splitlines()) <= 1
 
 
@@ -204,7 +206,7 @@ def test_every_character_that_is_not_named_compiles(tmp_path):
 def test_a_json_file_is_not_touched_by_any_of_this(folder):
     [path] = (folder[0].root / "imported").glob("*.json")
     assert json.loads(path.read_text(encoding="utf-8"))["spec"]["display"] == "=theirs|é\x9b"
-    assert tables.markdown(Table("t", "a|b", [("", ["accuracy"])], [])).startswith("**a\\|b**")
+    assert render.markdown(Table("t", "a|b", [("", ["accuracy"])], [])).startswith("**a\\|b**")
 
 
 def test_commands_print_through_the_one_function_that_shows_text_as_text():

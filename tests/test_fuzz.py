@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from typer.main import get_command
 
 from cl_bench import registry
-from cl_bench.cli import app
+from cl_bench.cli.main import app
 
 
 @pytest.fixture(scope="module")

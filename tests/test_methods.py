@@ -11,11 +11,11 @@ import toys
 from timm.models.vision_transformer import VisionTransformer
 
 from cl_bench import registry
-from cl_bench.batch import Batch
+from cl_bench.data.batch import Batch
 from cl_bench.errors import RunFailed
-from cl_bench.method import GradientMethod
 from cl_bench.nn.precision import network_in
-from cl_bench.query_tuning import QueryTuning
+from cl_bench.training.method import GradientMethod
+from cl_bench.training.query_method import QueryTuning
 
 METHODS = [*sorted(registry.plugins("methods")), toys.README_EXAMPLE]
 GRADIENT = [name for name in METHODS if issubclass(toys.method_class(name), GradientMethod)]

@@ -10,13 +10,15 @@ import pytest
 import runs
 
 import cl_bench
-from cl_bench import assemble, inspect, plugin_folders, presets, registry
-from cl_bench.cli import main
+from cl_bench import plugin_folders, presets, registry
+from cl_bench.cli import listing
+from cl_bench.cli.main import main
 from cl_bench.errors import InputError
-from cl_bench.plan import make_plan
-from cl_bench.request import Request
-from cl_bench.starter import run_environment
-from cl_bench.store import Store
+from cl_bench.launch.warm_processes import run_environment
+from cl_bench.plan.plan import make_plan
+from cl_bench.plan.request import Request
+from cl_bench.records.store import Store
+from cl_bench.run import assemble
 
 README = (Path(__file__).resolve().parents[1] / "README.md").read_text(encoding="utf-8")
 [NCM] = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
@@ -195,7 +197,7 @@ def test_names_of_built_in_methods_are_refused(here, toy_request, name, text, as
     plugin_folders.use()
     with pytest.raises(InputError, match=f"{re.escape(str(path))}: the name '.*' is taken by the method vpt-seq; rename"):
         plan(toy_request, methods=asked)
-    assert plan(toy_request, methods="pgp") and "taken by" in "\n".join(inspect.method_lines(here))
+    assert plan(toy_request, methods="pgp") and "taken by" in "\n".join(listing.method_lines(here))
 
 
 def test_two_plugins_of_one_name_are_refused(here, tmp_path, toy_request):
@@ -249,7 +251,7 @@ def test_the_files_are_no_top_level_modules(here, toy_request):
 def test_rows_of_two_versions_of_a_plugin_are_told_apart(here, toy_request):
     import made
 
-    from cl_bench.report.select import group
+    from cl_bench.report.rows import group
 
     records = [made.record("ncm", made.triangle(3, 1), plugins={"methods": digest * 64}) for digest in "ab"]
     labels = [row.label for row in group(records)[0].rows]

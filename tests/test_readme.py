@@ -27,7 +27,7 @@ def test_every_method_has_its_line_with_its_aliases():
 def test_every_command_of_the_readme_has_known_options(line):
     from typer.main import get_command
 
-    from cl_bench.cli import app
+    from cl_bench.cli.main import app
 
     words = shlex.split(line[line.index("cl-bench") :], comments=True)
     command = get_command(app).commands[words[1]]
@@ -36,16 +36,16 @@ def test_every_command_of_the_readme_has_known_options(line):
 
 
 def test_the_report_specification_can_be_read(tmp_path):
-    from cl_bench.report import layout
+    from cl_bench.report import spec
 
     [text] = re.findall(r"```toml\n(.*?)```", TEXT, re.DOTALL)
     (tmp_path / "mine.toml").write_text(text, encoding="utf-8")
-    found = layout.read(tmp_path / "mine.toml")
+    found = spec.read(tmp_path / "mine.toml")
     assert [table.name for table in found.tables] == ["main"] and [figure.kind for figure in found.figures] == ["accuracy"]
 
 
 @pytest.mark.parametrize("path", sorted((Path(__file__).resolve().parents[1] / "results" / "bench").glob("*.json")), ids=lambda path: path.stem)
 def test_the_speeds_are_those_that_were_measured(path):
-    from cl_bench.bench import Measured
+    from cl_bench.profiling.throughput import Measured
 
     assert Measured.model_validate_json(path.read_text(encoding="utf-8")).text() in TEXT

@@ -11,7 +11,7 @@ import made
 import pytest
 
 import cl_bench
-from cl_bench.cli import main
+from cl_bench.cli.main import main
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = [path for folder in ("cl_bench", "methods", "datasets") for path in sorted((ROOT / folder).rglob("*.py"))]
@@ -137,7 +137,7 @@ def test_a_fault_of_the_program_is_one_line_that_names_the_file_with_its_traceba
 
     monkeypatch.chdir(results)
     monkeypatch.setattr("tempfile.tempdir", str(results))
-    monkeypatch.setattr("cl_bench.status.of_folder", fails)
+    monkeypatch.setattr("cl_bench.records.status.of_folder", fails)
     code, said = ends_with(capsys, "status", "--results", "a b")
     assert code == 70 and len(said.splitlines()) == 1
     [path] = results.glob("cl-bench-*.log")
@@ -147,7 +147,7 @@ def test_a_fault_of_the_program_is_one_line_that_names_the_file_with_its_traceba
 
 def test_a_fault_is_one_line_also_where_its_traceback_cannot_be_written(results, monkeypatch, capsys):
     monkeypatch.chdir(results)
-    monkeypatch.setattr("cl_bench.status.of_folder", lambda *arguments: {}["a\nb"])
+    monkeypatch.setattr("cl_bench.records.status.of_folder", lambda *arguments: {}["a\nb"])
     monkeypatch.setattr("tempfile.tempdir", str(results / "none"))
     code, said = ends_with(capsys, "status")
     assert code == 70 and len(said.splitlines()) == 1 and "KeyError: 'a\\nb'" in said and "could not be written" in said

@@ -10,15 +10,15 @@ import numpy as np
 import torch
 from timm.models.vision_transformer import VisionTransformer
 
-from cl_bench import backbone as backbones
 from cl_bench import registry
-from cl_bench.backbone import Backbone
 from cl_bench.config import BackboneSpec, Transform
-from cl_bench.method import Method
-from cl_bench.preprocess import Preprocess
-from cl_bench.source import ImageSet
-from cl_bench.stream import Sides, Stream, StreamInfo
-from cl_bench.trainer import Trainer
+from cl_bench.data.images import ImageSet
+from cl_bench.data.preprocess import Preprocess
+from cl_bench.data.stream import Sides, Stream, StreamInfo
+from cl_bench.nn import load
+from cl_bench.nn.backbone import Backbone
+from cl_bench.training.method import Method
+from cl_bench.training.trainer import Trainer
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 README_EXAMPLE = "the README's example"
@@ -73,7 +73,7 @@ def clip_files() -> tuple[str, Path]:
 def clip_backbone() -> Backbone:
     """The tiny CLIP through the real loading code."""
     name, weights = clip_files()
-    return backbones.load(backbones.resolve(name, None, str(weights), {}))
+    return load.load(load.resolve(name, None, str(weights), {}))
 
 
 def backbone_for(name: str) -> Backbone:

@@ -2,14 +2,15 @@
 
 from collections.abc import Sequence
 
-from cl_bench import metrics
 from cl_bench.errors import pointing_at
+from cl_bench.records import metrics
+from cl_bench.records.metrics import Conventions
 from cl_bench.report import notes, significance
-from cl_bench.report.found import Found
-from cl_bench.report.layout import RowLayout, TableLayout
+from cl_bench.report.lookup import Found
 from cl_bench.report.published import METRICS
-from cl_bench.report.select import MARKS, Row
-from cl_bench.report.table import Cell, Difference, Line, Table, cell, heading, number, rank
+from cl_bench.report.rows import MARKS, Benchmark, Row
+from cl_bench.report.spec import RowLayout, TableLayout
+from cl_bench.report.table import COLUMNS, Cell, Difference, Line, Table, cell, heading, number, rank
 
 
 def table(layout: TableLayout, grid: Sequence[Sequence[Row | None]], found: Found) -> Table:
@@ -159,3 +160,18 @@ def _warn_of_other_orders(where: str, row: Row, baseline: Row, found: Found) -> 
     seeds = [r.spec.seed_name() for r in row.ran if others.get(r.spec.seed_name(), r.spec.task_classes) != r.spec.task_classes]
     if seeds:
         found.warnings.append(f"{where}: seeds {', '.join(seeds)} of {row.title} and {baseline.title} have different class orders and are not paired")
+
+
+def of_benchmark(benchmark: Benchmark, conventions: Conventions) -> Table:
+    """All rows of a benchmark with all metrics and the number of seeds."""
+    lines = [Line(row.title, [cell(row, metric, conventions) for metric in COLUMNS], bound=row.joint) for row in benchmark.rows]
+    for before, line in zip(lines, lines[1:], strict=False):
+        line.rule = line.bound and not before.bound
+    rank(lines)
+    found = notes.of_table([benchmark.rows], conventions, list(COLUMNS))
+    if benchmark.shared_options:
+        found.insert(3, f"All rows: {', '.join(benchmark.shared_options)}.")
+    own = benchmark.spec and benchmark.spec.dataset_argument  # a user's data: other reports may be about others of the same name
+    data = f"data {benchmark.spec.manifest_digest[:8]}, " if own else ""
+    title = f"{benchmark.name} — {data}backbone {benchmark.backbone}; percent"
+    return Table(benchmark.slug, title, [("", list(COLUMNS))], lines, found, counted=True)

@@ -3,10 +3,11 @@
 from collections.abc import Mapping, Sequence
 
 from cl_bench.config import nearest
-from cl_bench.record import RunSpec
-from cl_bench.report.layout import ColumnLayout, RowLayout, selector
-from cl_bench.report.select import Benchmark, configured, options_in, same, settings_of
-from cl_bench.request import format_option
+from cl_bench.notation import format_option
+from cl_bench.records.record import RunSpec
+from cl_bench.report.rows import Benchmark
+from cl_bench.report.settings import configured, options_in, same, settings_of
+from cl_bench.report.spec import ColumnLayout, RowLayout, selector
 
 MOST = 3
 

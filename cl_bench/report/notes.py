@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 
-from cl_bench import metrics
 from cl_bench.environment import LIBRARIES
-from cl_bench.report.select import Conventions, Row, settings_of, unlike
-from cl_bench.store import LeftOut
+from cl_bench.records import metrics
+from cl_bench.records.metrics import Conventions
+from cl_bench.records.store import LeftOut
+from cl_bench.report.rows import Row
+from cl_bench.report.settings import settings_of, unlike
 
 
 def of_table(columns: Sequence[Sequence[Row]], conventions: Conventions, shown: Sequence[str]) -> list[str]:

@@ -10,12 +10,13 @@ from pathlib import Path
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from cl_bench import metrics
 from cl_bench.escape import visible
-from cl_bench.record import RunSpec
-from cl_bench.report.select import Conventions, Row
+from cl_bench.records import metrics
+from cl_bench.records.metrics import Conventions
+from cl_bench.records.record import RunSpec
+from cl_bench.report.render import DIFFERENCE_NOTES, DIFFERENCES, difference_words
+from cl_bench.report.rows import Row
 from cl_bench.report.table import Cell, Table
-from cl_bench.report.tables import DIFFERENCE_NOTES, DIFFERENCES, difference_words
 
 TEMPLATE = "page.html.j2"
 

@@ -9,10 +9,10 @@ from typing import Any, Literal
 from cl_bench import plugin_folders, presets, toml_file
 from cl_bench.config import Strict, unknown
 from cl_bench.errors import InputError
-from cl_bench.metrics import ACCURACY_CONVENTIONS, FORGETTING_CONVENTIONS
-from cl_bench.record import RunSpec
-from cl_bench.report.select import Conventions, options_in, settings_of
-from cl_bench.request import format_option
+from cl_bench.notation import format_option
+from cl_bench.records.metrics import ACCURACY_CONVENTIONS, FORGETTING_CONVENTIONS, Conventions
+from cl_bench.records.record import RunSpec
+from cl_bench.report.settings import options_in, settings_of
 from cl_bench.toml_file import Place, TomlFile
 
 METRICS = ("accuracy", "forgetting")
@@ -28,7 +28,7 @@ class Facts(Strict):
     backbone: str | None = None
     image_size: int | None = None
     augment: str | None = None
-    order: str | None = None  # kind of class order, see `cl_bench.order`
+    order: str | None = None  # kind of class order, see `cl_bench.data.order`
     split: str | None = None  # "nsp2": the lists of images that the NSP2 code and this benchmark use
     passes: int | None = None
     preset: str | None = None  # of `methods/presets`, where the paper's own runs follow it

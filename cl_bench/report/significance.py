@@ -10,10 +10,11 @@ from pathlib import Path
 import numpy as np
 
 from cl_bench.errors import CannotRead
-from cl_bench.record import RunRecord
-from cl_bench.report.select import Conventions, Row
-from cl_bench.sealed import is_missing
-from cl_bench.store import BROKEN_ARCHIVE, LeftOut, Store
+from cl_bench.records.metrics import Conventions
+from cl_bench.records.record import RunRecord
+from cl_bench.records.sealed import is_missing
+from cl_bench.records.store import BROKEN_ARCHIVE, LeftOut, Store
+from cl_bench.report.rows import Row
 
 LEVEL = 0.05
 RESAMPLES = 2_000  # for a 95 % interval; as many more as a level is stricter

@@ -3,8 +3,9 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from cl_bench import metrics
-from cl_bench.report.select import Conventions, Row
+from cl_bench.records import metrics
+from cl_bench.records.metrics import Conventions
+from cl_bench.report.rows import Row
 
 COLUMNS = {"accuracy": ("Acc.", True), "forgetting": ("Forgetting", False), "incremental": ("Avg. inc. acc.", True), "transfer": ("BWT", True)}
 MISSING = "–"

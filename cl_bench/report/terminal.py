@@ -6,8 +6,8 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from cl_bench.escape import visible
+from cl_bench.report.render import DIFFERENCES, difference_words
 from cl_bench.report.table import Cell, Table
-from cl_bench.report.tables import DIFFERENCES, difference_words
 
 STYLES = {"best": "bold", "second": "underline", "": ""}
 

@@ -8,15 +8,17 @@ from pathlib import Path
 from cl_bench.config import whole_number
 from cl_bench.errors import InputError
 from cl_bench.escape import markdown
-from cl_bench.record import RunRecord
+from cl_bench.records.metrics import Conventions
+from cl_bench.records.record import RunRecord
+from cl_bench.records.store import LeftOut, Store
 from cl_bench.report import significance
-from cl_bench.report.layout import selector
 from cl_bench.report.nearest import selectors, sentence
-from cl_bench.report.select import Conventions, Row, configured, group
+from cl_bench.report.rows import Row, group
+from cl_bench.report.settings import configured
 from cl_bench.report.significance import Answers, Comparison
+from cl_bench.report.spec import selector
 from cl_bench.report.table import Difference
 from cl_bench.report.write import read_records, require_none
-from cl_bench.store import LeftOut, Store
 
 
 @dataclass(frozen=True)

@@ -5,18 +5,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cl_bench import imported
 from cl_bench.errors import InputError, RunFailed
 from cl_bench.escape import markdown
-from cl_bench.record import RunRecord, RunSpec
-from cl_bench.report import build, latex, layout, pictures, published, tables
-from cl_bench.report.found import Found
-from cl_bench.report.layout import selector
-from cl_bench.report.select import Conventions, group, options_in
+from cl_bench.files import write_atomically
+from cl_bench.records import imported
+from cl_bench.records.metrics import Conventions
+from cl_bench.records.record import RunRecord, RunSpec
+from cl_bench.records.sealed import is_missing
+from cl_bench.records.store import LeftOut, Store
+from cl_bench.report import build, latex, published, render
+from cl_bench.report import spec as layout
+from cl_bench.report.figures import choose
+from cl_bench.report.lookup import Found
+from cl_bench.report.rows import group
+from cl_bench.report.settings import options_in
 from cl_bench.report.significance import Answers
+from cl_bench.report.spec import selector
 from cl_bench.report.table import Table
-from cl_bench.sealed import is_missing
-from cl_bench.store import LeftOut, Store, write_atomically
 
 
 @dataclass(frozen=True)
@@ -54,15 +59,15 @@ def of_records(records: Sequence[RunRecord], store: Store, out: Path, convention
     with _writing(out):
         for folder in folders:
             folder.mkdir(parents=True, exist_ok=True)
-        drawn = [pictures.of_benchmark(benchmark, conventions, folder) for benchmark, folder in zip(benchmarks, folders, strict=True)]
-        made = [tables.of_benchmark(benchmark, conventions) for benchmark in benchmarks]
+        drawn = [choose.of_benchmark(benchmark, conventions, folder) for benchmark, folder in zip(benchmarks, folders, strict=True)]
+        made = [build.of_benchmark(benchmark, conventions) for benchmark in benchmarks]
         paths = [path for table, folder in zip(made, folders, strict=True) for path in _write_table(table, folder, "table")]
         files = [[path for wait in begun for path in wait()] for begun in drawn]
         paths += [path for found in files for path in found]
         warnings += [line for table, folder in zip(made, folders, strict=True) for line in latex.warning(table, f"{folder.name}/table.tex")]
         parts = [(table, _pictures(found)) for table, found in zip(made, files, strict=True)]
         paths.append(_write_page(out, "Results", parts, [], conventions))
-    return Report("\n".join(tables.markdown(table) for table in made), paths, warnings, made, left_out)
+    return Report("\n".join(render.markdown(table) for table in made), paths, warnings, made, left_out)
 
 
 def of_layout(path: Path, store: Store, out: Path, accuracy: str | None, forgetting: str | None) -> Report:
@@ -80,7 +85,7 @@ def of_layout(path: Path, store: Store, out: Path, accuracy: str | None, forgett
         row.shared_options = frozenset()  # a selected row says everything that sets it apart from the preset
     found = Found(benchmarks, conventions, Answers(store), registry)
     grids = [found.grid(table) for table in wanted.tables]
-    panels = [pictures.panels(figure, found) for figure in wanted.figures]
+    panels = [choose.panels(figure, found) for figure in wanted.figures]
     concerned, others = _concerned([*left_out, *unusable], [*wanted.tables, *wanted.figures], grids, panels)
     found.warnings += [f"not asked for, and left out: {each.reason}" for each in others]
     if wanted.tables and not any(row for grid in grids for line in grid for row in line):
@@ -90,7 +95,7 @@ def of_layout(path: Path, store: Store, out: Path, accuracy: str | None, forgett
         raise InputError(f"no run in {store.root} is selected by any table of {path}{first} ({listing})")
     with _writing(out):
         out.mkdir(parents=True, exist_ok=True)
-        drawn = [pictures.of_layout(figure, shown, found, out) for figure, shown in zip(wanted.figures, panels, strict=True)]
+        drawn = [choose.of_layout(figure, shown, found, out) for figure, shown in zip(wanted.figures, panels, strict=True)]
         made = [build.table(table, grid, found) for table, grid in zip(wanted.tables, grids, strict=True)]
         paths = [written for table in made for written in _write_table(table, out, table.name)]
         shown = []
@@ -98,7 +103,7 @@ def of_layout(path: Path, store: Store, out: Path, accuracy: str | None, forgett
             files = wait()
             paths += files
             shown += [(figure.title or figure.name, path) for path in files if path.suffix == ".png"]
-        text = "\n".join([f"# {markdown(wanted.title)}\n", *(tables.markdown(table) for table in made)])
+        text = "\n".join([f"# {markdown(wanted.title)}\n", *(render.markdown(table) for table in made)])
         found.warnings += [line for table in made for line in latex.warning(table, f"{table.name}.tex")]
         links = [f"![{markdown(title, bracketed=True)}]({picture.name})\n" for title, picture in shown]
         write_atomically(out / "report.md", "\n".join([text, *links]).encode())
@@ -174,7 +179,7 @@ class _writing:
 
 
 def _write_table(table: Table, folder: Path, name: str) -> list[Path]:
-    contents = {".md": tables.markdown(table), ".tex": latex.document([table])}
+    contents = {".md": render.markdown(table), ".tex": latex.document([table])}
     for suffix, content in contents.items():
         write_atomically(folder / f"{name}{suffix}", content.encode())
     return [folder / f"{name}{suffix}" for suffix in contents]

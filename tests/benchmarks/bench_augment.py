@@ -13,9 +13,9 @@ import time
 import numpy as np
 import torch
 
-from cl_bench import augment, pixel_ops
 from cl_bench.config import Transform
-from cl_bench.draws import draw
+from cl_bench.data import augment_batch, augment_pillow
+from cl_bench.data.augment_draws import draw
 
 CASES = {
     "CIFAR-100, 32 -> 224, bicubic": (Transform(augment="autoaugment-cifar10"), 32, 32, 224),
@@ -37,12 +37,12 @@ def main() -> None:
         images = generator.integers(0, 256, (chosen.batch, height, width, 3), dtype=np.uint8)
 
         def reference(start: int, images=images, transform=transform, size=size) -> None:
-            augment.augmented(images, transform, size, list(range(start, start + len(images))))
+            augment_pillow.augmented(images, transform, size, list(range(start, start + len(images))))
 
         def batched(start: int, images=images, transform=transform, size=size, sizes=sizes) -> None:
             drawn = draw(transform, sizes, (0,), np.arange(start, start + len(images)))
             pixels = torch.from_numpy(images).to(chosen.device).permute(0, 3, 1, 2).contiguous()
-            pixel_ops.augmented(pixels, sizes, drawn, size, transform.crop_interpolation)
+            augment_batch.augmented(pixels, sizes, drawn, size, transform.crop_interpolation)
             if chosen.device != "cpu":
                 torch.cuda.synchronize()
 

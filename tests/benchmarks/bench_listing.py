@@ -18,10 +18,10 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def fill(results: Path, runs: int) -> None:
     """Records of ten tasks each, as a finished run of ten tasks has them."""
-    from cl_bench.plan import make_plan
-    from cl_bench.record import RunRecord, TaskRecord
-    from cl_bench.request import Request
-    from cl_bench.store import Store
+    from cl_bench.plan.plan import make_plan
+    from cl_bench.plan.request import Request
+    from cl_bench.records.record import RunRecord, TaskRecord
+    from cl_bench.records.store import Store
 
     [spec] = make_plan(Request(methods="nsp2")).specs
     store = Store(results)

@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from cl_bench.store import Store
+from cl_bench.records.store import Store
 
 JOB = ("run", "--methods", "nsp2,pgp", "--splits", "10")
 

@@ -13,10 +13,10 @@ import time
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from cl_bench.plan import make_plan
-from cl_bench.request import Request
-from cl_bench.starter import called
-from cl_bench.stopwatch import Stopwatch
+from cl_bench.launch.warm_processes import called
+from cl_bench.plan.plan import make_plan
+from cl_bench.plan.request import Request
+from cl_bench.profiling.stopwatch import Stopwatch
 
 
 def main() -> None:

@@ -73,7 +73,7 @@ def pack_caltech(source: Path, root: Path) -> str:
     plugin_folders.use([plugins])
     from cl_bench.datasets.caltech_subset import CaltechSubset
 
-    from cl_bench.listed import prepare
+    from cl_bench.data.listed_images import prepare
 
     prepare(CaltechSubset, root, print)
     return f"caltech-subset:{root}"
@@ -118,10 +118,10 @@ def main() -> None:
     pack, archive = (pack_caltech, "caltech101_subset.zip") if given.images == "caltech" else (pack_cifar, "cifar100_full.zip")
     dataset = pack(given.folder / "data" / archive, work / "root")
 
-    from cl_bench.plan import make_plan
-    from cl_bench.request import Request
-    from cl_bench.runner import Terms, run
-    from cl_bench.store import Store
+    from cl_bench.plan.plan import make_plan
+    from cl_bench.plan.request import Request
+    from cl_bench.records.store import Store
+    from cl_bench.run.runner import Terms, run
 
     weights = str(given.folder / WEIGHTS)
     plan = make_plan(

@@ -17,9 +17,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import toys
 
-from cl_bench.plan import make_plan
-from cl_bench.request import Request
-from cl_bench.store import Store, write_spec
+from cl_bench.plan.plan import make_plan
+from cl_bench.plan.request import Request
+from cl_bench.records.store import Store, write_spec
 
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}

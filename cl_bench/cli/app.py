@@ -1,0 +1,116 @@
+"""The command-line program that the commands register with."""
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import typer
+
+from cl_bench import output
+from cl_bench.errors import RunFailed
+from cl_bench.escape import one_line
+
+app = typer.Typer(
+    name="cl-bench",
+    help=__import__("cl_bench").__doc__,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+
+def planned(request, devices: str, results: Path):
+    """The plan of a request, in the precision of these devices where it names none. Says on standard error that this is bf16, and which of the runs
+    are there under another version or in the other precision."""
+    from cl_bench import devices as places
+    from cl_bench import environment
+    from cl_bench.plan import versions
+    from cl_bench.plan.plan import make_plan
+    from cl_bench.records.store import Store
+
+    precision = environment.usual_precision(places.devices(devices))
+    plan = make_plan(request, precision)
+    if "precision" not in request.set and precision == "bf16":
+        output.say("precision: bf16 in the frozen network, for the device's matrix units (--set precision=fp32 for full precision)", err=True)
+    warn(versions.hints(plan.specs, Store(results), any_precision="precision" not in request.set))
+    return plan
+
+
+def remark(plan) -> None:
+    """Say on standard error what the data of a plan is, and what deserves a look."""
+    for line in plan.remarks:
+        output.say(line, err=True)
+    warn(plan.warnings)
+
+
+FIRST = 10  # files that cannot be read are named before the rest is counted
+
+
+def counted(count: int, noun: str) -> str:
+    """Such as "1 run" or "2 runs"."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def were(count: int) -> str:
+    """The verb to so many things."""
+    return "was" if count == 1 else "were"
+
+
+def warn(lines: Iterable[str], most: int | None = None) -> None:
+    """A warning on standard error for each line, or for at most so many and for how many more there are."""
+    lines = list(lines)
+    for line in lines[:most]:
+        output.say(f"warning: {line}", err=True)
+    if most is not None and len(lines) > most:
+        output.say(f"warning: and {len(lines) - most} more like these", err=True)
+
+
+def show_listing(listing) -> None:
+    """Print the lines of a `status.Listing`. Raises RunFailed where the state of a run could not be read."""
+    output.say_lines(listing.lines)
+    if listing.unreadable:
+        raise RunFailed(f"{counted(listing.unreadable, 'run')} could not be read")
+
+
+def require_readable(states) -> None:
+    """Raises RunFailed where the state of a plan's run could not be read, which a line each says before."""
+    unreadable = [state.reason for state in states.values() if state.name == "unreadable"]
+    warn(unreadable, FIRST)
+    if unreadable:
+        them = "them" if len(unreadable) > 1 else "it"
+        raise RunFailed(f"{counted(len(unreadable), 'run')} could not be read; `cl-bench run` would not start {them}")
+
+
+def show(report, strict: bool = True) -> None:
+    """Print a report's tables (as Markdown where nobody is looking), what is missing, and where everything was written.
+
+    Raises RunFailed where its numbers lack what could not be read or believed, if `strict`.
+    """
+    if sys.stdout.isatty():
+        from rich.console import Console
+
+        from cl_bench.report import terminal
+
+        for table in report.tables:
+            terminal.show(table, Console())
+    else:
+        output.say(report.text)
+    warn(report.warnings)
+    warn((f"left out: {found.reason}" for found in report.left_out), FIRST)
+    output.say("written: " + ", ".join(map(str, report.paths)))
+    if strict:
+        require_all(report.left_out)
+
+
+def require_all(left_out) -> None:
+    """Raises RunFailed where numbers lack runs: a copy of a run that is there lacks nowhere."""
+    lacking = [found for found in left_out if found.lacking]
+    if lacking:
+        them = "them" if len(lacking) > 1 else "it"
+        raise RunFailed(f"{counted(len(lacking), 'file')} could not be read or believed, and the numbers above lack {them}")
+
+
+def exit_with(message: str, code: int) -> None:
+    """Print one line of error and leave with the code."""
+    output.say(f"error: {one_line(message)}", err=True)
+    sys.exit(code)

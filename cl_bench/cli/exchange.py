@@ -1,0 +1,107 @@
+"""Commands that bring results together, take them elsewhere, and hold them against each other. They parse and print, and decide nothing."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from cl_bench import output
+from cl_bench.cli import options as opt
+from cl_bench.cli.app import FIRST, app, counted, require_all, warn, were
+from cl_bench.errors import RunFailed
+
+Optional = typer.Option
+
+
+@app.command()
+def compare(
+    a: Annotated[str, typer.Argument(help="results folder, or method such as nsp2@1 (version 1)")],
+    b: Annotated[str, typer.Argument(help="results folder, or method such as nsp2@2")],
+    results: opt.Results = Path("results"),
+    accuracy: opt.Accuracy = "task_mean",
+    plugins: opt.Plugins = None,
+) -> None:
+    """Print what B is better or worse by than A, run by run of the same class order and seeds; exit code 1 if significantly worse."""
+    from cl_bench.records.metrics import Conventions
+    from cl_bench.report.versus import versus
+
+    found = versus(a, b, results, Conventions(accuracy))
+    warn(found.warnings)
+    warn((f"left out: {each.reason}" for each in found.left_out), FIRST)
+    output.say(found.markdown())
+    if found.worse:
+        raise RunFailed(f"significantly worse: {'; '.join(found.worse)}")
+    require_all(found.left_out)
+
+
+@app.command()
+def merge(
+    target: Annotated[Path, typer.Argument(help="results folder that receives the runs")],
+    sources: Annotated[list[Path], typer.Argument(help="results folders they come from, which stay as they are")],
+    compact: Annotated[bool, Optional("--compact", help="finished runs only, and of each what reports need: no checkpoints, no logs")] = False,
+) -> None:
+    """Bring the runs of several results folders together; different results of one run are an error, and nothing is replaced."""
+    from cl_bench.records.merge import merge as bring_together
+    from cl_bench.records.store import Store
+
+    done = bring_together(Store(target), [Store(source) for source in sources], compact)
+    warn(done.warnings)
+    warn(done.lacking, FIRST)
+    output.say(f"{done.copied} runs copied to {target}, {done.kept} were there already")
+    if done.lacking:
+        raise RunFailed(f"{counted(len(done.lacking), 'run')} {were(len(done.lacking))} not copied; the folders stay as they are")
+
+
+@app.command()
+def export(
+    kind: Annotated[Literal["csv", "parquet"], Optional("--format", help="csv or parquet")] = "csv",
+    what: Annotated[Literal["runs", "matrix"], Optional(help="a line per run, or per entry of its accuracy matrix")] = "runs",
+    results: opt.Results = Path("results"),
+    out: Annotated[Path | None, Optional(help="file (default: runs.csv, matrix.parquet, ...)")] = None,
+) -> None:
+    """Write the runs of a results folder as one flat table."""
+    from cl_bench.records import export as exporting
+    from cl_bench.records.index import summaries
+    from cl_bench.records.states import state_of_summary
+    from cl_bench.records.store import Store
+    from cl_bench.report.write import read_records
+
+    store = Store(results)
+    records, left_out = read_records(store)
+    lacking = [found for found in left_out if found.lacking]
+    if what == "matrix":
+        lines = exporting.matrix_lines(records)
+    else:
+        running = {summary.run_id for summary in summaries(store) if state_of_summary(store, summary)[0] == "running"}
+        lines = exporting.run_lines(records, lacking, running)
+    warn((f"{'without numbers' if what == 'runs' else 'left out'}: {found.reason}" for found in lacking), FIRST)
+    path = out or Path(f"{what}.{kind}")
+    exporting.write(lines, path, kind)
+    output.say(f"written: {path} ({counted(len(records), 'run')})")
+    require_all(left_out)
+
+
+@app.command("import")
+def import_(
+    matrix: Annotated[Path, typer.Argument(help="CSV file: after each task a line of accuracies on the tasks so far")],
+    name: Annotated[str, Optional(help="the method's name in tables")],
+    benchmark: Annotated[str, Optional(help="such as cifar100/10")],
+    source: Annotated[str, Optional(help="where the numbers come from; stands under every table")],
+    seed: Annotated[str, Optional(help="tells several matrices of one name apart")] = "–",
+    backbone: Annotated[str | None, Optional(help="its checkpoint, as far as known")] = None,
+    test_sizes: Annotated[str | None, Optional(help="test images of each task, such as 1000,1000; needed for --accuracy sample")] = None,
+    percent: Annotated[bool, Optional("--percent", help="the accuracies are percentages")] = False,
+    results: opt.Results = Path("results"),
+) -> None:
+    """Put an accuracy matrix from elsewhere beside the runs of a results folder; tables mark it as imported."""
+    from cl_bench.records import imported, matrix_file
+
+    sizes = None if test_sizes is None else imported.parse_sizes(test_sizes)
+    spec = imported.described(display=name, benchmark=imported.checked_benchmark(benchmark), seed=seed, source=source, backbone=backbone)
+    found = matrix_file.read(matrix, spec.num_tasks)
+    record = imported.from_file(found, spec, sizes, percent)
+    for remark in found.remarks:
+        output.say(f"{matrix}: {remark}", err=True)
+    for doubt in imported.doubts(record):
+        output.say(f"warning: {matrix}: {doubt}", err=True)
+    output.say(f"written: {imported.save(record, results)} ({len(record.tasks)} tasks)")

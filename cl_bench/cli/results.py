@@ -1,0 +1,154 @@
+"""Commands about what there is: data, settings, and the runs in a results folder. They parse and print, and decide nothing."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from cl_bench import output
+from cl_bench.cli import options as opt
+from cl_bench.cli.app import FIRST, app, counted, planned, show, show_listing, warn, were
+from cl_bench.errors import InputError, RunFailed
+
+Optional = typer.Option
+
+
+@app.command()
+def certify(
+    run: Annotated[str, typer.Argument(help="run id or the beginning of one, see `cl-bench ls runs`, or the run's folder")],
+    device: opt.Device = "auto",
+    results: opt.Results = Path("results"),
+    plugins: opt.Plugins = None,
+) -> None:
+    """Ask a finished run whether its predictions depend on the batch: images alone, in batches, in shuffled batches. `run` does so by itself."""
+    from cl_bench import devices as places
+    from cl_bench.records.store import Store
+    from cl_bench.run import runner
+
+    store = Store(results)
+    spec = store.found_spec(run)
+    runner.recertify(spec, store, places.devices(device)[0], len(places.cores()), output.say)
+
+
+@app.command()
+@opt.takes_request
+def status(request, devices: opt.Devices = "auto", results: opt.Results = Path("results")) -> None:
+    """Say which runs are finished, running, stopped, failed or missing: those of the experiment given, or all in the results folder."""
+    from cl_bench.plan.request import Request
+    from cl_bench.records import status as reported
+    from cl_bench.records.store import Store
+
+    store = Store(results)
+    if request == Request():
+        return show_listing(reported.of_folder(store))
+    show_listing(reported.of_plan(planned(request, devices, results).specs, store))
+
+
+@app.command()
+def clean(
+    runs: Annotated[list[str] | None, typer.Argument(help="run ids or beginnings of them")] = None,
+    failed: Annotated[bool, Optional("--failed", help="all failed runs without a finished task")] = False,
+    damaged: Annotated[bool, Optional("--damaged", help="damaged records, and what was set aside from them")] = False,
+    first_tasks: Annotated[bool, Optional("--first-tasks", help="stored first tasks; runs keep what they took from them")] = False,
+    yes: Annotated[bool, Optional("--yes", help="do not ask")] = False,
+    results: opt.Results = Path("results"),
+) -> None:
+    """Remove runs, or what is left of them, after asking. Nothing else is touched, nor anything that cannot be read."""
+    from cl_bench.console import size
+    from cl_bench.records import clean as cleaning
+    from cl_bench.records.store import Store
+
+    if not (runs or failed or damaged or first_tasks):
+        raise InputError("name runs, or give --failed, --damaged or --first-tasks")
+    store = Store(results)
+    choice = cleaning.choose(store, runs or [], failed, damaged, first_tasks)
+    warn(f"kept: {line}" for line in choice.kept)
+    warn(choice.unreadable, FIRST)
+    found = list(choice.unwanted.values())
+    for item in found:
+        output.say(f"{item.path}  {item.what}, {size(item.size_bytes)}")
+    if not found:
+        output.say("nothing to remove")
+    elif yes or typer.confirm(f"remove these {len(found)} folders?"):
+        cleaning.remove(store, found)
+        output.say(f"{len(found)} folders removed")
+    if choice.unreadable:
+        raise RunFailed(f"{counted(len(choice.unreadable), 'run')} could not be read and {were(len(choice.unreadable))} not removed")
+
+
+@app.command()
+def report(
+    layout: Annotated[Path | None, typer.Argument(help="TOML file of tables and figures, such as reports/nsp2-paper.toml")] = None,
+    results: opt.Results = Path("results"),
+    out: opt.Out = Path("reports"),
+    accuracy: Annotated[opt.AccuracyName | None, Optional(help="definition of average accuracy (default: the file's, or task_mean)")] = None,
+    forgetting: Annotated[opt.ForgettingName | None, Optional(help="definition of forgetting (default: the file's, or chaudhry)")] = None,
+    plugins: opt.Plugins = None,
+) -> None:
+    """Write the tables and figures that a file asks for or, without one, those of every benchmark in the results folder."""
+    from cl_bench.report.figures import workers
+
+    workers.prepare()
+    from cl_bench.records.metrics import Conventions
+    from cl_bench.records.store import Store
+    from cl_bench.report import write
+
+    store = Store(results)
+    if layout is not None:
+        return show(write.of_layout(layout, store, out, accuracy, forgetting))
+    show(write.of_folder(store, out, Conventions(accuracy or "task_mean", forgetting or "chaudhry")))
+
+
+@app.command()
+def prepare(
+    dataset: Annotated[str, typer.Argument(help="such as cifar100 or folder:PATH; see `cl-bench ls datasets`")],
+    root: Annotated[
+        Path | None, Optional(help="folder for its files, or where they are already (default: $CL_BENCH_DATA or the user's data folder)")
+    ] = None,
+    plugins: opt.Plugins = None,
+) -> None:
+    """Download, verify and unpack a data set; what is there already is verified and used. Nothing of yours is moved or deleted."""
+    from cl_bench import registry
+
+    name, _, place = dataset.partition(":")
+    if place and root is not None:
+        raise InputError(f"prepare {dataset} names a folder already; leave out --root")
+    plugin, root = registry.find("datasets", name), Path(place) if place else root
+    make = getattr(plugin.load(), "PREPARE", None)
+    if make is None:
+        output.say(f"{plugin.name} needs no preparation")
+    else:
+        make(root, output.say)
+
+
+@app.command("ls")
+def list_things(
+    what: Annotated[Literal["methods", "datasets", "backbones", "runs"], typer.Argument(help="methods, datasets, backbones or runs")],
+    results: opt.Results = Path("results"),
+    plugins: opt.Plugins = None,
+) -> None:
+    """List methods, data sets, backbones or the runs in the results folder."""
+    from cl_bench.records import status as reported
+    from cl_bench.records.store import Store
+
+    if what == "runs":
+        return show_listing(reported.of_folder(Store(results)))
+    from cl_bench.cli import listing
+
+    output.say_lines(listing.LISTS[what](results))
+
+
+@app.command()
+def info(
+    benchmark: Annotated[str | None, typer.Argument(help="such as glyphs/10")] = None,
+    method: Annotated[str | None, typer.Argument(help="such as vpt-nsp2")] = None,
+    preset: opt.Preset = None,
+    plugins: opt.Plugins = None,
+) -> None:
+    """Print versions and folders or, for a benchmark and a method, every setting with where it comes from."""
+
+    if (benchmark is None) != (method is None):
+        raise InputError("info takes a benchmark and a method, such as `cl-bench info glyphs/10 vpt-nsp2`, or neither")
+    from cl_bench.cli import listing
+
+    output.say_lines(listing.system_lines() if benchmark is None else listing.setting_lines(benchmark, method, preset))

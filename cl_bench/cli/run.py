@@ -1,0 +1,163 @@
+"""The command line: parses and prints, decides nothing; heavy imports happen inside the commands that need them."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cl_bench import output
+from cl_bench.cli import options as opt
+from cl_bench.cli.app import app, planned, remark, require_all, require_readable, show
+from cl_bench.errors import InputError, RunFailed
+
+Optional = typer.Option
+
+
+def _name_failures(outcomes) -> None:
+    from cl_bench.records.record import name
+
+    failed = [outcome for outcome in outcomes if outcome.failure]
+    for outcome in failed:
+        output.say(f"{outcome.state}: {name(outcome.spec)}: {outcome.failure}", err=True)
+    if failed:
+        how = "the same command continues them from their last finished task"
+        begun = [outcome for outcome in failed if outcome.trained]
+        unread = f"{len(failed) - len(begun)} of {len(outcomes)} runs could not be read and were not started; " if len(begun) < len(failed) else ""
+        raise RunFailed(f"{unread}{f'{len(begun)} of {len(outcomes)} runs did not finish; ' if begun else ''}{how}")
+
+
+@app.command()
+@opt.takes_request
+def run(
+    request, devices: opt.Devices = "auto", jobs: opt.Jobs = None, per_gpu: opt.PerGpu = 1,
+    gpus_per_run: opt.GpusPerRun = 1, time_limit: opt.TimeLimit = None,
+    retry: opt.Retry = True, share: opt.Share = True, threads: opt.Threads = None, compiled: opt.Compile = None,
+    scheduler: opt.Scheduler = None,
+    dry_run: Annotated[bool, Optional("--dry-run", help="as `cl-bench plan`")] = False,
+    results: opt.Results = Path("results"), out: opt.Out = Path("reports"),
+    accuracy: opt.Accuracy = "task_mean", forgetting: opt.Forgetting = "chaudhry",
+) -> None:  # fmt: skip
+    """Train methods on a class-incremental stream and print the table. Repeating the command continues what was interrupted."""
+    from cl_bench import devices as places
+    from cl_bench.launch.warm_processes import Starter
+    from cl_bench.notation import parse_seeds, parse_splits
+    from cl_bench.plan.request import count_methods, parse_duration
+
+    if dry_run:
+        return plan_(request, devices, jobs, per_gpu, threads, share, results, gpus_per_run)
+    limit = None if time_limit is None else parse_duration(time_limit)
+    expected = count_methods(request.methods) * len(parse_splits(request.splits)) * len(parse_seeds(request.seeds))
+    with Starter() as starter:
+        if scheduler is None:
+            starter.prepare(threads or places.share(jobs or expected))
+        from rich.console import Console
+
+        from cl_bench.launch import orchestrator
+        from cl_bench.records.store import LeftOut, Store
+
+        plan, store = planned(request, devices, results), Store(results)
+        remark(plan)
+        manner = orchestrator.Manner(devices, jobs, per_gpu, gpus_per_run, threads, limit, compiled, retry, share, scheduler)
+        outcomes = orchestrator.execute(plan.specs, store, manner, Console(stderr=True), starter)
+    if all(outcome.record and not outcome.trained for outcome in outcomes):
+        output.say("nothing to train: every run of this command is finished", err=True)
+    records = [outcome.record for outcome in outcomes if outcome.record]
+    lacking = [record for record in records if request.losses and not record.spec.joint and any(task.kept_losses is None for task in record.tasks)]
+    if lacking:
+        output.say(f"warning: {len(lacking)} runs were begun without --losses and lack them; `cl-bench clean` them and repeat the command", err=True)
+    if records:
+        from cl_bench.report.figures import workers
+
+        workers.prepare()
+        from cl_bench.records.metrics import Conventions
+        from cl_bench.report import write
+
+        unread = [outcome for outcome in outcomes if outcome.failure and not outcome.trained]
+        left_out = [LeftOut(store.folder(each.spec) / "record.json", "unreadable", each.failure, each.spec) for each in unread]
+        report = write.of_records(records, store, out, Conventions(accuracy, forgetting), left_out)
+        show(report, strict=False)
+    _name_failures(outcomes)
+    if records:
+        require_all(report.left_out)
+
+
+@app.command("plan")
+@opt.takes_request
+def plan_command(
+    request, devices: opt.Devices = "auto", jobs: opt.Jobs = None, per_gpu: opt.PerGpu = 1, threads: opt.Threads = None,
+    share: opt.Share = True, results: opt.Results = Path("results"), gpus_per_run: opt.GpusPerRun = 1,
+) -> None:  # fmt: skip
+    """Print the runs that `run` with the same options would make, which are finished, and what each will cost."""
+    plan_(request, devices, jobs, per_gpu, threads, share, results, gpus_per_run)
+
+
+def plan_(request, devices: str, jobs: int | None, per_gpu: int, threads: int | None, share: bool, results: Path, gpus_per_run: int) -> None:
+    """The body of `plan` and of `run --dry-run`."""
+    from cl_bench import devices as places
+    from cl_bench.plan.forecast import forecast
+    from cl_bench.records import states
+    from cl_bench.records.store import Store
+
+    plan = planned(request, devices, results)
+    where = places.places(places.devices(devices), len(plan.specs), jobs, per_gpu, threads, gpus_per_run)
+    found = states.of_plan(plan.specs, Store(results))
+    output.say_lines(forecast(plan.specs, Store(results), where, share, found))
+    remark(plan)
+    require_readable(found)
+
+
+@app.command()
+@opt.takes_request
+def tune(
+    request,
+    grid: Annotated[Path, Optional(help="YAML file that maps options to values to try, such as eta: [0.9, 0.97]")],
+    devices: opt.Devices = "auto",
+    jobs: opt.Jobs = None,
+    per_gpu: opt.PerGpu = 1,
+    results: opt.Results = Path("results"),
+    out: Annotated[Path, Optional(help="file for the chosen values")] = Path("tuned.yaml"),
+    accuracy: opt.Accuracy = "task_mean",
+) -> None:
+    """Try a grid of settings on held-out training images (a quarter), print the table and write the best for `run`."""
+    from rich.console import Console
+
+    from cl_bench.files import write_atomically
+    from cl_bench.launch import orchestrator
+    from cl_bench.plan import tune as search
+    from cl_bench.records.metrics import Conventions
+    from cl_bench.records.store import Store
+
+    tried, conventions = search.read_grid(grid), Conventions(accuracy)
+    request = search.with_grid(request, tried)
+    plan = planned(request, devices, results)
+    remark(plan)
+    outcomes = orchestrator.execute(plan.specs, Store(results), orchestrator.Manner(devices, jobs, per_gpu), Console(stderr=True))
+    _name_failures(outcomes)
+    found = search.points(plan.specs, [outcome.record for outcome in outcomes], tried)
+    chosen = search.choose(found, conventions)
+    output.say(f"**{plan.specs[0].benchmark_name()}**\n\n{search.table(found, chosen, tried, conventions)}\n")
+    for line in search.at_the_edge(chosen, tried):
+        output.say(f"warning: {line}", err=True)
+    try:
+        write_atomically(out, search.settings_file(request, plan.specs, chosen, tried, conventions).encode())
+    except OSError as error:
+        raise InputError(f"cannot write {out}: {error.strerror or error}; choose another file with --out") from error
+    output.say(f"written: {out}")
+
+
+@app.command()
+@opt.takes_request
+def check(request, device: opt.Device = "auto", results: opt.Results = Path("results")) -> None:
+    """Say what `run` with the same options would do, and what is wrong with it, without training."""
+    from cl_bench import devices as places
+    from cl_bench.plan import check
+    from cl_bench.records import states
+    from cl_bench.records.store import Store
+
+    plan = planned(request, device, results)
+    found = states.of_plan(plan.specs, Store(results))
+    output.say_lines(check.plan_lines(plan, Store(results), places.devices(device), found))
+    require_readable(found)
+
+
+from cl_bench.cli import bench, exchange, process  # noqa: E402, F401 - register their commands, after those above in the help

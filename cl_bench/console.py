@@ -1,0 +1,43 @@
+"""Progress of long preparations on standard error."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from cl_bench.escape import visible
+
+
+@contextmanager
+def bar(description: str, total: int | None) -> Iterator[Callable[[int], None]]:
+    """A bar with time left while the body runs, a single line where standard error is no terminal; yields the function that advances it."""
+    console, description = Console(stderr=True), visible(description)
+    if not console.is_terminal:
+        console.print(f"{description} ({total} files)" if total else description, highlight=False, markup=False, emoji=False)
+        yield lambda count: None
+        return
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as bars:
+        task = bars.add_task(description, total=total)
+        yield lambda count: bars.advance(task, count)
+
+
+def short(number: float) -> str:
+    """Such as 12.3k or 4.56M."""
+    for unit, name in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if number >= unit:
+            return f"{number / unit:.3g}{name}"
+    return f"{number:.0f}"
+
+
+def size(number: float) -> str:
+    """Bytes, such as 12.3 MB."""
+    return f"{number / 1e9:.2f} GB" if number >= 1e9 else f"{number / 1e6:.2f} MB"
+
+
+def duration(seconds: float) -> str:
+    """Such as 1:05 or 2:03:10."""
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"

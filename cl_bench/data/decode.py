@@ -1,0 +1,195 @@
+"""Image files to uint8 arrays, in as many threads as the process has cores; damaged files are named.
+
+`as_seen` is the one convention for images of unknown origin, under the name `CONVENTION`: turned as EXIF says; transparency over white; gray of
+more than 8 bits scaled by the bits that are used; the first of several frames; CMYK and the like as Pillow converts them, without color
+profiles. What cannot be known, or would vanish, is refused. `as_published` is what published code does with its own images.
+"""
+
+import io
+import os
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from cl_bench.console import bar
+from cl_bench.devices import cores
+from cl_bench.errors import InputError
+
+CONVENTION = "as seen, 1"  # raise it when the same file is seen otherwise
+LARGEST = 200_000_000  # pixels of one image
+Image.MAX_IMAGE_PIXELS = LARGEST
+warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)  # such images are refused
+CHUNK = 256  # images decoded before they are handed on: bounds the memory
+ORIENTATION = 0x0112  # EXIF
+BIT_DEPTHS = (8, 10, 12, 14, 16)  # of sensors and the files they write
+# what may have been done to an image so that it is as seen, in the bits of a number
+FEATURES = ("turned as EXIF says", "laid over white", "scaled from more than 8 bits", "the first of several frames", "converted from CMYK")
+TURNED, OVER_WHITE, DEEP, FIRST_FRAME, CMYK = (1 << place for place in range(len(FEATURES)))
+
+
+@dataclass(frozen=True)
+class Measure:
+    """What an image set must know of a file before decoding it: (width, height) as seen, and the bits that its gray values use."""
+
+    size: tuple[int, int]
+    bits: int = 8
+
+
+def in_threads(function: Callable, items: Sequence, description: str | None) -> Iterator:
+    """`function` of each item, in order, with progress where there is a description."""
+    shown = bar(description, len(items)) if description else nullcontext(lambda count: None)
+    with ThreadPoolExecutor(len(cores())) as pool, shown as advance:
+        for start in range(0, len(items), CHUNK):
+            part = items[start : start + CHUNK]
+            yield from pool.map(function, part)
+            advance(len(part))
+
+
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """Turns whatever Pillow raises on a damaged file into an InputError that names it."""
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:  # Pillow's readers raise what they like
+        unknown = isinstance(error, UnidentifiedImageError)
+        reason = "Pillow knows no such format" if unknown else " ".join(str(error).split()) or type(error).__name__
+        raise InputError(f"cannot read image {path}: {reason}; repair, convert or remove it") from error
+
+
+@contextmanager
+def opened(path: Path, content: bytes | None = None) -> Iterator[Image.Image]:
+    """The image before its pixels are read; `content` are the file's bytes where they have been read already."""
+    with readable(path), Image.open(path if content is None else io.BytesIO(content)) as image:
+        if image.width * image.height > LARGEST:
+            raise InputError(f"{path} says that it has {image.width} x {image.height} pixels, more than {LARGEST:,}; scale it down or remove it")
+        yield image
+
+
+def size(path: Path) -> tuple[int, int]:
+    """(width, height) from the file's header."""
+    with opened(path) as image:
+        return image.size
+
+
+def as_published(path: Path, content: bytes | None = None) -> Image.Image:
+    """The image as `Image.open(path).convert("RGB")` of published code has it: EXIF is ignored, transparency dropped."""
+    with opened(path, content) as image:
+        return image.convert("RGB")
+
+
+def measure(path: Path) -> Measure:
+    """Size and depth as `as_seen` will find them; pixels are read only where the header does not tell. Raises InputError."""
+    with opened(path) as image:
+        turned = image.width != image.height and _is_turned(image, path.read_bytes() if image.format == "PNG" else b"")
+        bits = _bits_used(path, image) if _is_deep(image) else 8
+        return Measure(ImageOps.exif_transpose(image).size if turned else image.size, bits)
+
+
+def as_seen(path: Path, content: bytes, bits: int) -> tuple[Image.Image, int]:
+    """The image as RGB, as a person sees it, and what was done for that (a number whose bits are `FEATURES`).
+
+    `bits` is the depth of gray values where they have more than 8 bits: the largest of the image set. Raises InputError.
+    """
+    with opened(path, content) as image:
+        done = FIRST_FRAME if getattr(image, "is_animated", False) else 0
+        if done:
+            image.seek(0)
+        turned = _is_turned(image, content)
+        upper_half = image.mode in ("RGB", "RGBA", "CMYK") and ";16" in str(image.tile)  # Pillow keeps the upper 8 of 16 bits a color
+        image.load()
+        if turned:
+            image, done = ImageOps.exif_transpose(image), done | TURNED
+        if _is_deep(image):
+            image, done = _shallow(path, image, bits), done | DEEP
+        elif upper_half:
+            _require_full_range(path, image)
+            done |= DEEP
+        if _is_transparent(image):
+            layered = image.convert("LA" if image.mode == "La" else "RGBA").convert("RGBA")
+            done |= OVER_WHITE if layered.getextrema()[3][0] < 255 else 0
+            return _over_white(path, layered), done
+        return image.convert("RGB"), done | (CMYK if image.mode == "CMYK" else 0)
+
+
+def _is_turned(image: Image.Image, content: bytes) -> bool:
+    """Whether EXIF says so. Pillow decodes a PNG to look for it, which is spared where the file has nothing like it."""
+    if image.format == "PNG" and not any(mark in content for mark in (b"eXIf", b"exif", b"adobe.xmp")):
+        return False
+    return image.getexif().get(ORIENTATION, 1) in range(2, 9)
+
+
+def _is_deep(image: Image.Image) -> bool:
+    return image.mode.startswith(("I", "F"))
+
+
+def _gray(path: Path, image: Image.Image) -> np.ndarray:
+    """Gray values of more than 8 bits. Raises InputError where it is not known which of them is white."""
+    if image.mode == "F":
+        raise InputError(f"{path} has floating-point values, of which none is known to be white; save it with 8 or 16 bits")
+    if "transparency" in image.info or (image.format == "TIFF" and image.tag_v2.get(262) == 0):
+        raise InputError(f"{path} has 16-bit gray values with a transparent one or with white as 0; save it with 8 bits")
+    values = np.asarray(image)
+    if values.min() < 0 or values.max() >= 1 << 16:
+        raise InputError(f"{path} has values from {values.min()} to {values.max()}, of which none is known to be white; save it with 8 or 16 bits")
+    return values
+
+
+def _bits_used(path: Path, image: Image.Image) -> int:
+    """The smallest usual depth that holds an image's gray values, or the one that its file names."""
+    values = _gray(path, image)
+    if image.format in ("PPM", "JPEG2000"):  # Pillow has scaled them to 16 bits by the file's own maximum
+        return 16
+    needed = next(bits for bits in BIT_DEPTHS if values.max() < 1 << bits)
+    named = image.tag_v2.get(258, (0,))[0] if image.format == "TIFF" else 0
+    return max(needed, named if named < 16 else 0)
+
+
+def _shallow(path: Path, image: Image.Image, bits: int) -> Image.Image:
+    return Image.fromarray((_gray(path, image) >> (bits - 8)).astype(np.uint8))
+
+
+def _require_full_range(path: Path, image: Image.Image) -> None:
+    highest = [high for _, high in image.getextrema()]
+    ink_alone = image.mode == "RGBA" and not any(highest[:3]) and highest[3] >= 64  # its shape is in the alpha channel
+    if max(highest[:3]) < 64 and not ink_alone:
+        raise InputError(f"{path} has 16-bit colors that use 14 bits or fewer, of which Pillow keeps the upper 8; save it with 8 bits a color")
+
+
+def _is_transparent(image: Image.Image) -> bool:
+    palette = image.palette.mode if image.mode == "P" and image.palette else ""
+    return image.mode in ("LA", "La", "PA", "RGBA", "RGBa") or "transparency" in image.info or palette.endswith("A")
+
+
+def _over_white(path: Path, layered: Image.Image) -> Image.Image:
+    """The image laid over white. Raises InputError where all that it shows vanishes there."""
+    seen = Image.alpha_composite(Image.new("RGBA", layered.size, "white"), layered).convert("RGB")
+    if _is_even(seen) and not _is_even(layered):
+        raise InputError(
+            f"{path} shows nothing over white, where transparent images are laid; lay it over another color and save it without transparency"
+        )
+    return seen
+
+
+def _is_even(image: Image.Image) -> bool:
+    return all(low == high for low, high in image.getextrema())
+
+
+def stream_npy(path: Path, shape: tuple[int, ...], arrays: Iterable[np.ndarray]) -> None:
+    """Write uint8 arrays one after the other as one .npy file of the given shape, without holding more than one of them."""
+    with open(path, "wb") as file:
+        np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
+        start = file.tell()
+        for array in arrays:
+            file.write(np.ascontiguousarray(array).data)
+        if file.tell() - start != np.prod(shape):
+            raise ValueError(f"{file.tell() - start} bytes written, expected {np.prod(shape)}")
+        file.flush()
+        os.fsync(file.fileno())

@@ -1,0 +1,103 @@
+"""uint8 images of a data set, in memory, mapped from disk, or in the memory of a device."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from cl_bench.data.device_images import Frames, OnDevice, packed
+
+
+class Ragged:
+    """uint8 images of differing sizes end to end in one memory-mapped array; image i is (h_i, w_i, 3)."""
+
+    def __init__(self, pixels: np.ndarray, sizes: np.ndarray):
+        self._pixels, self.sizes = pixels, sizes
+        self._ends = np.cumsum(sizes.prod(axis=1) * 3)
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def __getitem__(self, rows: int | np.ndarray) -> np.ndarray | list[np.ndarray]:
+        if isinstance(rows, np.ndarray):
+            return [self[int(row)] for row in rows]
+        height, width = (int(length) for length in self.sizes[rows])
+        end = int(self._ends[rows])
+        return self._pixels[end - height * width * 3 : end].reshape(height, width, 3)
+
+
+@dataclass(frozen=True)
+class ImageSet:
+    """One side of a data set: images (N, H, W, 3) uint8 or `Ragged`, often memory-mapped, and labels (n,), indices into `class_names`.
+
+    For a run on a GPU the images may lie in its memory, see `cl_bench.data.device_images`.
+    `rows` chooses n of the N images, which stay where they are; None means all of them. `ready` images have been resized and cropped to the
+    network's input already.
+    """
+
+    images: "np.ndarray | Ragged | OnDevice"
+    labels: np.ndarray
+    rows: np.ndarray | None = None
+    ready: bool = False
+
+    def __post_init__(self):
+        equal = isinstance(self.images, np.ndarray)
+        if equal and (self.images.dtype != np.uint8 or self.images.ndim != 4 or self.images.shape[-1] != 3):
+            raise ValueError(f"images must be (N, H, W, 3) uint8, got {self.images.shape} {self.images.dtype}")
+        count = len(self.images if self.rows is None else self.rows)
+        if self.labels.shape != (count,):
+            raise ValueError(f"{count} images but labels of shape {self.labels.shape}")
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def select(self, chosen: np.ndarray) -> "ImageSet":
+        """The chosen positions, in that order; no pixel is copied."""
+        return replace(self, labels=self.labels[chosen], rows=chosen if self.rows is None else self.rows[chosen])
+
+    def pixels(self, chosen: np.ndarray) -> "np.ndarray | list[np.ndarray] | Frames":
+        """The images at these positions: (B, H, W, 3), or a list of (h, w, 3) where sizes differ, or `Frames` where they are on a device."""
+        rows = chosen if self.rows is None else self.rows[chosen]
+        found = self.images[rows]
+        return np.asarray(found) if isinstance(found, np.ndarray) else found
+
+
+SHARE = 0.25  # of the free memory of a GPU that images may take
+
+
+def resident(sides: list[ImageSet], device: torch.device, most: int | None = None) -> list[ImageSet]:
+    """The sides, each in the device's memory where it fits beside those before it, else as it is.
+
+    At most `most` bytes are taken: by default a quarter of what is free on a GPU, and nothing elsewhere, where images are at hand already.
+    """
+    if most is None:
+        most = int(SHARE * torch.cuda.mem_get_info(device)[0]) if device.type == "cuda" else 0
+    kept: dict[int, ImageSet] = {}
+    for side in sides:
+        if id(side) not in kept and (length := _bytes(side)) <= most:
+            kept[id(side)] = _moved(side, device)
+            most -= length
+    return [kept.get(id(side), side) for side in sides]
+
+
+def _bytes(side: ImageSet) -> int:
+    return int(_sizes(side).prod(axis=1).sum()) * 3
+
+
+def _sizes(side: ImageSet) -> np.ndarray:
+    rows = np.arange(len(side.labels)) if side.rows is None else side.rows
+    if isinstance(side.images, Ragged):
+        return side.images.sizes[rows]
+    return np.tile(np.array(side.images.shape[1:3]), (len(rows), 1))
+
+
+def _moved(side: ImageSet, device: torch.device, images: int = 1024) -> ImageSet:
+    """The chosen images of a side on the device, moved in parts of `images`."""
+    sizes = _sizes(side)
+    pixels, end = torch.empty((int(sizes.prod(axis=1).sum()), 3), dtype=torch.uint8, device=device), 0
+    for start in range(0, len(side), images):
+        found = side.pixels(np.arange(start, min(start + images, len(side))))
+        part = torch.from_numpy(packed(found)[0] if isinstance(found, list) else found.reshape(-1, 3))
+        pixels[end : end + len(part)] = part.to(device)
+        end += len(part)
+    return replace(side, images=OnDevice(pixels, sizes), rows=None)

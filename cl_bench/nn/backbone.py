@@ -1,0 +1,89 @@
+"""Frozen timm vision transformers: resolve a name, load and verify weights, and run them with a method's edits."""
+
+import copy
+
+import torch
+from timm.models.vision_transformer import VisionTransformer
+from torch import Tensor, nn
+
+from cl_bench.config import BackboneSpec
+from cl_bench.errors import InputError
+from cl_bench.nn.edits import NONE, Edits
+from cl_bench.nn.forward import embedded, last_norm, through_blocks
+
+
+class Backbone(nn.Module):
+    """A frozen ViT in evaluation mode, with the size and normalisation of its input and, for CLIP models, the frozen text tower."""
+
+    def __init__(self, vit: VisionTransformer, spec: BackboneSpec, weights_sha256: str, text: nn.Module | None = None):
+        super().__init__()
+        self.vit = vit.requires_grad_(False).eval()
+        self.text = None if text is None else text.requires_grad_(False).eval()
+        self.spec = spec
+        self.weights_sha256 = weights_sha256
+
+    def train(self, mode: bool = True) -> "Backbone":
+        """Stays in evaluation mode whatever the method around it does."""
+        return super().train(False)
+
+    @property
+    def width(self) -> int:
+        """D, the length of a token and of a feature."""
+        return self.vit.embed_dim
+
+    @property
+    def depth(self) -> int:
+        """Number of blocks."""
+        return len(self.vit.blocks)
+
+    def first_blocks(self, layers: int | None) -> int:
+        """How many of the first blocks an option `layers` means; None: all. Raises InputError when there are fewer."""
+        if layers is not None and layers > self.depth:
+            raise InputError(f"layers={layers}, but backbone {self.spec.name!r} has {self.depth} blocks")
+        return self.depth if layers is None else layers
+
+    def features(self, images: Tensor, edits: Edits = NONE) -> Tensor:
+        """Features (B, D) of normalised images (B, 3, H, W): timm's own pooling of the final tokens, the class token where there is one."""
+        return self.finish(embedded(self.vit, images), 0, edits)
+
+    def hidden(self, images: Tensor, until: int, edits: Edits = NONE) -> Tensor:
+        """The tokens (B, N, D) that enter block `until`; what a method trains may start there."""
+        return through_blocks(self.vit, embedded(self.vit, images), edits, until=until)
+
+    def finish(self, tokens: Tensor, start: int, edits: Edits = NONE) -> Tensor:
+        """Features (B, D) of tokens (B, N, D) that enter block `start`."""
+        x = through_blocks(self.vit, tokens, edits, first=start, read=self.read)
+        return self.vit.forward_head(last_norm(self.vit, x, edits), pre_logits=True)
+
+    def trainable_copy(self) -> "Backbone":
+        """A copy of the network, without the text tower, all of which is trained: full fine-tuning. It is part of the method's state."""
+        twin = Backbone(copy.deepcopy(self.vit), self.spec, self.weights_sha256)
+        twin.vit.requires_grad_(True)
+        return twin
+
+    @property
+    def read(self) -> int | None:
+        """How many of the final tokens, from the first on, the feature is made of: the class token alone, or all (None)."""
+        return 1 if self.vit.has_class_token and self.vit.global_pool == "token" else None
+
+    @torch.no_grad()
+    def frozen_features(self, images: Tensor) -> Tensor:
+        """Features (B, D) of the un-prompted network, without gradient: the query of prompt pools. See `Batch.frozen_features`."""
+        return self.features(images)
+
+
+def require_class_token(backbone: Backbone, method: str) -> None:
+    """Raise InputError unless the backbone's feature is its class token, which prompt pools use as query."""
+    if not backbone.vit.has_class_token or backbone.vit.global_pool != "token":
+        raise InputError(
+            f"{method} needs a backbone that reads its class token, and {backbone.spec.name!r} does not; "
+            "choose another, such as --backbone vit_base_patch16_224.augreg_in21k"
+        )
+
+
+def require_text(backbone: Backbone) -> None:
+    """Raise InputError for a backbone without text tower."""
+    if backbone.text is None:
+        raise InputError(
+            f"backbone {backbone.spec.name!r} has no text tower; CLIP methods need one, such as --backbone open_clip:ViT-B-16-quickgelu/openai"
+        )

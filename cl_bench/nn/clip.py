@@ -1,0 +1,128 @@
+"""CLIP models of open_clip: the image tower as a timm ViT, and the text tower with its tokenizer."""
+
+import logging
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import torch
+from timm.layers import QuickGELU
+from timm.models.vision_transformer import VisionTransformer
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from cl_bench.config import BackboneSpec, unknown
+from cl_bench.errors import InputError
+from cl_bench.nn import weights as weight_files
+
+PREFIX = "open_clip:"
+SENTENCES = 256  # encoded at a time
+# what a plain image tower may say about itself; any other key builds a tower that timm's VisionTransformer is not
+PLAIN_VISION = {"layers", "width", "head_width", "mlp_ratio", "patch_size", "image_size"}
+
+
+class TextTower(nn.Module):
+    """A frozen text encoder, with the image tower's projection (E, D) into the common space and the logarithm of the logit scale."""
+
+    def __init__(self, clip: nn.Module, tokenizer, projection: Tensor):
+        super().__init__()
+        self.clip, self._tokenizer = clip, tokenizer
+        self.register_buffer("projection", projection)
+
+    @property
+    def scale(self) -> float:
+        """s of the checkpoint, ln 100 for OpenAI's."""
+        return self.clip.logit_scale.item()
+
+    @torch.no_grad()
+    def encode(self, names: Sequence[str], templates: Sequence[str]) -> Tensor:
+        """Unit vectors (K, E): of every class the normalised mean over templates of normalised sentence features."""
+        sentences = [template.replace("{}", name) for name in names for template in templates]
+        tokens = self._tokenizer(sentences).to(self.projection.device)
+        features = torch.cat([F.normalize(self.clip.encode_text(part), dim=1) for part in tokens.split(SENTENCES)])
+        return F.normalize(features.unflatten(0, (len(names), len(templates))).mean(1), dim=1)
+
+
+def resolve(name: str, image_size: int | None, weights: str | None) -> BackboneSpec:
+    """The specification of "open_clip:MODEL/PRETRAINED", or of "open_clip:MODEL" with a weights file.
+
+    Raises InputError for unknown names, and for pairs whose activation is not the one the checkpoint was trained with.
+    """
+    import open_clip
+
+    model, _, tag = name.removeprefix(PREFIX).partition("/")
+    if model not in open_clip.list_models():
+        raise unknown("open_clip model", model, open_clip.list_models())
+    tags = open_clip.list_pretrained_tags_by_model(model)
+    if tag and tag not in tags:
+        raise unknown(f"checkpoint of open_clip model {model}", tag, tags)
+    if not tag and not weights:
+        pairs = ", ".join(f"{PREFIX}{model}/{one}" for one in tags) or "none is published: give --weights FILE"
+        raise InputError(f"backbone {name!r} names several checkpoints; give one of: {pairs}")
+    if weights and not Path(weights).is_file():
+        raise InputError(f"no weights file {weights!r}; expected open_clip's own parameter names")
+    config, published = open_clip.get_model_config(model), open_clip.get_pretrained_cfg(model, tag) or {}
+    if tag and bool(published.get("quick_gelu")) != bool(config.get("quick_gelu")):
+        right = f"{model}-quickgelu" if published.get("quick_gelu") else model.removesuffix("-quickgelu")
+        raise InputError(f"{name!r} pairs the weights with another activation than they were trained with; use {PREFIX}{right}/{tag}")
+    return BackboneSpec(
+        name=name,
+        weights=weights and str(Path(weights).resolve()),
+        image_size=image_size or config["vision_cfg"]["image_size"],
+        mean=tuple(published.get("mean") or open_clip.OPENAI_DATASET_MEAN),
+        std=tuple(published.get("std") or open_clip.OPENAI_DATASET_STD),
+    )
+
+
+def build(spec: BackboneSpec, state: dict[str, Tensor] | None) -> tuple[VisionTransformer, TextTower, dict[str, Tensor]]:
+    """An empty timm ViT of the image tower's shape, the text tower, and open_clip's weights by open_clip's names.
+
+    `state` are the weights from a file; without them open_clip downloads its own. Raises InputError when neither can be had or does not fit.
+    """
+    import open_clip
+
+    model, _, tag = spec.name.removeprefix(PREFIX).partition("/")
+    config = open_clip.get_model_config(model)
+    vision = config["vision_cfg"]
+    if set(vision) - PLAIN_VISION:
+        raise InputError(f"backbone {spec.name!r} has an image tower that is no plain ViT ({', '.join(sorted(set(vision) - PLAIN_VISION))})")
+    if state is None:
+        clip = _downloaded(spec.name, model, tag)
+    else:
+        try:
+            logging.disable(logging.WARNING)  # it would say that the weights are random
+            clip = open_clip.create_model(model, load_weights=False)
+        finally:
+            logging.disable(logging.NOTSET)
+        weight_files.require_fit(state, clip.state_dict(), spec)
+        clip.load_state_dict(state)
+    state = clip.state_dict()
+    heads = vision["width"] // vision.get("head_width", 64)
+    vit = VisionTransformer(
+        img_size=spec.image_size,
+        patch_size=vision["patch_size"],
+        embed_dim=vision["width"],
+        depth=vision["layers"],
+        num_heads=heads,
+        mlp_ratio=vision.get("mlp_ratio", 4.0),
+        num_classes=0,
+        pre_norm=True,
+        norm_layer=partial(nn.LayerNorm, eps=1e-5),
+        act_layer=QuickGELU if config.get("quick_gelu") else nn.GELU,
+    )
+    projection = state["visual.proj"].T.float().contiguous().clone()
+    clip.visual = nn.Identity()
+    return vit, TextTower(clip, open_clip.get_tokenizer(model), projection), state
+
+
+def _downloaded(name: str, model: str, tag: str) -> nn.Module:
+    import open_clip
+
+    try:
+        return open_clip.create_model(model, pretrained=tag, precision="fp32")
+    except Exception as error:  # open_clip raises whatever its hub client does
+        published = open_clip.get_pretrained_cfg(model, tag)
+        hub = published.get("hf_hub", "").rstrip("/")
+        place = f"open_clip_model.safetensors from huggingface.co/{hub}" if hub else published.get("url")
+        hint = f"download {place} and give it with --weights FILE"
+        raise InputError(f"cannot download the weights of {name!r} ({type(error).__name__}); {hint}") from error

@@ -1,0 +1,114 @@
+"""From the name of a backbone to the frozen network with its weights."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import timm
+from timm.models.vision_transformer import Attention, Block, VisionTransformer, checkpoint_filter_fn
+from torch import Tensor, nn
+
+from cl_bench.config import BackboneSpec, unknown
+from cl_bench.errors import InputError
+from cl_bench.nn import clip
+from cl_bench.nn import weights as weight_files
+from cl_bench.nn.backbone import Backbone
+
+
+def require_plain(vit: nn.Module, name: str) -> None:
+    """Raise InputError unless the model is built of the blocks that `tokens` reproduces."""
+    plain = type(vit) is VisionTransformer and all(type(b) is Block and type(b.attn) is Attention for b in vit.blocks)
+    if not plain or getattr(vit, "rope", None) is not None:
+        raise InputError(
+            f"backbone {name!r} is not a plain timm VisionTransformer ({type(vit).__name__}); expected pre-norm blocks with joint qkv attention"
+        )
+
+
+def resolve(name: str, image_size: int | None, weights: str | None, named: dict[str, Callable[[], BackboneSpec]]) -> BackboneSpec:
+    """The full specification of a backbone name; `named` are those that data set plugins bring.
+
+    Raises InputError for unknown names (nearest offered), for bare timm names that stand for several checkpoints, and for a missing file.
+    """
+    if name.startswith(clip.PREFIX):
+        return clip.resolve(name, image_size, weights)
+    if name in named:
+        if weights or image_size:
+            raise InputError(f"backbone {name!r} ships with its weights and size; leave out --weights and --image-size")
+        return named[name]()
+    meant = timm.models.get_deprecated_models().get(name)
+    if meant:
+        raise InputError(f"backbone {name!r} is timm's old name of {meant!r}; give that")
+    known = timm.list_models(module="vision_transformer")
+    architecture = name.split(".")[0]
+    if architecture not in known:
+        raise unknown("backbone", name, [*known, *named])
+    tags = timm.list_pretrained(f"{architecture}.*")
+    if name != architecture and name not in tags:
+        raise unknown("backbone", name, tags)
+    twin = name.replace("_clip_", "_clip_quickgelu_")
+    if twin != name and "quickgelu" not in name and twin in timm.list_pretrained(f"{twin.split('.')[0]}.*"):
+        raise InputError(f"backbone {name!r} runs weights trained with QuickGELU on another activation; use {twin}")
+    if name == architecture and not weights:
+        raise InputError(
+            f"backbone {name!r} names several checkpoints; give the full tag, one of: {', '.join(tags) or 'none is published: give --weights FILE'}"
+        )
+    if weights and not Path(weights).is_file():
+        raise InputError(f"no weights file {weights!r}; expected a .safetensors file with timm's own parameter names")
+    configs = [timm.get_pretrained_cfg(tag) for tag in ([name] if name in tags else tags or [name])]
+    if len({(config.mean, config.std) for config in configs}) > 1:
+        raise InputError(
+            f"the checkpoints of {name!r} expect different input normalisations; give the full tag the weights belong to: {', '.join(tags)}"
+        )
+    config = configs[0]
+    size = image_size or config.input_size[-1]
+    return BackboneSpec(name=name, weights=weights and str(Path(weights).resolve()), image_size=size, mean=tuple(config.mean), std=tuple(config.std))
+
+
+def load(spec: BackboneSpec) -> Backbone:
+    """The frozen backbone with its weights. Raises InputError when they cannot be had or do not fit."""
+    state = weight_files.read(spec.weights) if spec.weights else None
+    digest = None if state is None else weight_files.digest(state)
+    text = None
+    if spec.name.startswith(clip.PREFIX):
+        vit, text, state = clip.build(spec, state)
+    elif spec.architecture is not None:
+        vit = VisionTransformer(**{**spec.architecture, "img_size": spec.image_size})
+    else:
+        vit = _create(spec)
+    require_plain(vit, spec.name)
+    patch = vit.patch_embed.patch_size[0]
+    if spec.image_size % patch:  # timm would drop the remaining pixels without a word
+        raise InputError(f"backbone {spec.name!r} has patches of {patch} pixels; --image-size {spec.image_size} is not a multiple of it")
+    if state is not None:
+        _fill(vit, state, spec)
+    if digest is None:
+        digest = weight_files.digest((vit if text is None else nn.ModuleList([vit, text])).state_dict())
+    return Backbone(vit, spec, digest, text)
+
+
+def _create(spec: BackboneSpec) -> nn.Module:
+    try:
+        return timm.create_model(spec.name, pretrained=spec.weights is None, num_classes=0, img_size=spec.image_size)
+    except Exception as error:  # timm raises whatever its hub client does
+        if spec.weights is None:
+            raise InputError(
+                f"cannot download the weights of {spec.name!r} ({type(error).__name__}); "
+                f"download model.safetensors from huggingface.co/timm/{spec.name} and give it with --weights FILE"
+            ) from error
+        raise InputError(f"cannot build backbone {spec.name!r}: {error}") from error
+
+
+def _fill(vit: VisionTransformer, state: dict[str, Tensor], spec: BackboneSpec) -> None:
+    """Load timm's or open_clip's weights, whatever position embedding they have; heads are left out."""
+    expected = vit.state_dict()
+    patch = state.get("patch_embed.proj.weight")
+    if isinstance(patch, Tensor) and patch.shape != expected["patch_embed.proj.weight"].shape:
+        shapes = f"{tuple(patch.shape)}, expected {tuple(expected['patch_embed.proj.weight'].shape)}"
+        raise InputError(f"weights {spec.weights} do not fit {spec.name!r}: patch_embed.proj.weight is {shapes}")
+    try:
+        state = checkpoint_filter_fn(dict(state), vit)
+    except Exception as error:  # it takes shapes for granted
+        shapes = ", ".join(f"{key} is {tuple(value.shape)}" for key, value in state.items() if "pos_embed" in key) or type(error).__name__
+        raise InputError(f"weights {spec.weights} do not fit {spec.name!r}: they cannot be brought to its image size ({shapes})") from error
+    state = {key: value for key, value in state.items() if not key.startswith(weight_files.HEADS)}  # open_clip's own, by timm's name
+    weight_files.require_fit(state, expected, spec)
+    vit.load_state_dict(state)

@@ -1,0 +1,86 @@
+"""How methods, options, splits and seeds are written: on the command line, in YAML, and in labels."""
+
+import itertools
+import re
+
+from cl_bench.config import parse_scalar, whole_number
+from cl_bench.errors import InputError
+
+FIRST_SEED = 2024  # the published code runs seeds 2024, 2025, 2026
+
+AS_PUBLISHED = "as_published"  # in brackets: the published code's choices, all at once
+
+SYNONYMS = {"input_norm": "normalisation"}
+
+
+def parse_methods(text: str) -> list[tuple[str, dict]]:
+    """ "nsp2[b1=on,eta=0.9|1],pgp" -> one (name, options) per method and grid point, in order."""
+    return [(name, dict(zip(grid, point, strict=True))) for name, grid in grids(text) for point in itertools.product(*grid.values())]
+
+
+def grids(text: str) -> list[tuple[str, dict[str, list]]]:
+    """ "nsp2[b1=on,eta=0.9|1],pgp" -> (name, option -> alternatives) of every method, in order."""
+    selections = []
+    for item in _split_outside_brackets(text):
+        match = re.fullmatch(r"([^\[\]]+?)(?:\[([^\[\]]*)\])?", item.strip())
+        if not match:
+            raise InputError(f"{item!r} is not a method; expected NAME or NAME[option=value,option=value|value]")
+        grid = {}
+        for option in filter(None, (part.strip() for part in (match[2] or "").split(","))):
+            key, equals, alternatives = (f"{option}=on" if option == AS_PUBLISHED else option).partition("=")
+            if not equals or not all(value.strip() for value in alternatives.split("|")):
+                raise InputError(f"{option!r} in {item!r} is not an option; expected KEY=VALUE or KEY=VALUE|VALUE")
+            if key.strip() in grid:
+                raise InputError(f"option {key.strip()!r} stands twice in {item!r}; for several values write {key.strip()}=A|B")
+            grid[key.strip()] = [parse_scalar(value) for value in alternatives.split("|")]
+        selections.append((match[1].strip(), grid))
+    if not selections:
+        raise InputError("--methods is empty; `cl-bench ls methods` lists what there is")
+    return selections
+
+
+def listed(text: str) -> list[str]:
+    """ "a, b" -> ["a", "b"]."""
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _split_outside_brackets(text: str) -> list[str]:
+    parts = re.split(r",(?![^\[]*\])", text)
+    return [part for part in parts if part.strip()]
+
+
+def parse_splits(text: str) -> list[int]:
+    """ "10,20" -> [10, 20]."""
+    splits = [whole_number(part.strip()) for part in str(text).split(",")]
+    if None in splits:
+        raise InputError(f"--splits {text!r}: expected numbers of tasks, such as 10 or 10,20")
+    return list(dict.fromkeys(splits))
+
+
+def parse_seeds(text: str) -> list[int]:
+    """ "3" -> the first three seeds, 2024 to 2026; "2024,2031" -> these (a trailing comma makes a list of one)."""
+    numbers = [whole_number(part.strip()) for part in str(text).split(",") if part.strip()]
+    if not numbers or None in numbers or ("," not in str(text) and not 1 <= numbers[0] <= 1000):
+        raise InputError(f"--seeds {text!r}: expected how many (3), or which, with a comma (2024,2031 or 2024,)")
+    return numbers if "," in str(text) else list(range(FIRST_SEED, FIRST_SEED + numbers[0]))
+
+
+def without_synonyms(settings: dict) -> dict:
+    """Options under the names that they are kept by. Raises InputError where both names of one are given."""
+    for key, kept in SYNONYMS.items():
+        if key in settings and kept in settings:
+            raise InputError(f"{key} and {kept} are one option; leave out one of them")
+    return {SYNONYMS.get(key, key): value for key, value in settings.items()}
+
+
+def format_option(value) -> str:
+    """An option's value as it is written on the command line."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return "null" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def method_text(name: str, options: dict[str, list]) -> str:
+    """A method with alternatives of its options as it is written on the command line."""
+    inside = ",".join(f"{key}={'|'.join(format_option(value) for value in values)}" for key, values in options.items())
+    return f"{name}[{inside}]" if inside else name

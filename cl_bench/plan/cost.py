@@ -1,0 +1,190 @@
+"""What a run costs before it starts: passes through the network, what is trained and kept; seconds once its kind was measured."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import numpy as np
+from pydantic import ValidationError
+
+from cl_bench import environment, registry
+from cl_bench.config import canonical_json
+from cl_bench.data.source import Source
+from cl_bench.data.stream import StreamInfo, task_infos
+from cl_bench.errors import InputError
+from cl_bench.nn import load
+from cl_bench.nn.backbone import Backbone
+from cl_bench.plan import outline
+from cl_bench.records.record import RunRecord, RunSpec
+from cl_bench.run import assemble, certificate, runner
+from cl_bench.training import work
+from cl_bench.training.method import Method
+from cl_bench.training.work import Work
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The first five are per task. A forward-equivalent is one image's pass through the backbone, a backward pass counts as one more, and so does
+    what prompts and projections add, in whole passes: a pass with half as much work on top still counts as one."""
+
+    forwards: tuple[int, ...]  # of learning
+    evaluating: tuple[int, ...]  # of the evaluation after the task, with the losses that are followed, and the certificate after the last
+    images: tuple[int, ...]  # that pass while learning
+    test_images: tuple[int, ...]  # that are predicted after the task
+    learning: tuple[float, ...]  # the work of learning, in passes through the bare network
+    work: Work  # of one image
+    shared_forwards: int  # of the first task's training alone, which runs may share
+    shared_images: int
+    statistics_name: str | None  # under which the first task's statistics are shared too
+    statistics_images: int
+    statistics_forwards: int
+    parameters: int  # trained in the last task
+    stored_bytes: int  # kept besides the backbone after the last task: the size of a checkpoint
+    memory_bytes: float  # what learning takes at least besides the network
+
+
+class Shapes:
+    """The data sets and backbones of specifications, each opened once, and methods built on the backbones' shapes."""
+
+    def __init__(self):
+        self._sources: dict[tuple, tuple[Source, np.ndarray, np.ndarray]] = {}
+        self._backbones: dict[str, Backbone] = {}
+        self._by_weights: dict[tuple, Backbone] = {}
+
+    def data(self, spec: RunSpec) -> tuple[Source, np.ndarray, np.ndarray]:
+        """The data set with the labels of its two sides."""
+        place = (spec.dataset, spec.dataset_argument)
+        if place not in self._sources:
+            source = assemble.open_source(spec)
+            self._sources[place] = (source, source.labels("train"), source.labels("test"))
+        return self._sources[place]
+
+    def method(self, spec: RunSpec, images: int) -> Method:
+        """The method after all its tasks, of about so many images each, have been announced. Raises InputError."""
+        key = canonical_json(spec.backbone.model_dump())
+        if key not in self._backbones:
+            found = self._backbones[key] = outline.of(load.load(spec.backbone))
+            self._by_weights[found.weights_sha256, spec.backbone.image_size] = found
+        return self._grown(spec, self._backbones[key], images)
+
+    def method_of(self, record: RunRecord) -> Method | None:
+        """The method of a record; None where its network is not one that was asked for, or it is not a method of now."""
+        shape, images = self._by_weights.get((record.spec.weights_sha256, record.spec.backbone.image_size)), record.tasks[0].training_images
+        try:
+            return shape and self._grown(record.spec, shape, images)
+        except (InputError, ValidationError):
+            return None
+
+    @staticmethod
+    def _grown(spec: RunSpec, shape: Backbone, images: int) -> Method:
+        kind = registry.method_class(spec.method)
+        info = StreamInfo(spec.init_seed, spec.num_learned, task_sizes=tuple(len(classes) for classes in spec.task_classes))
+        method = outline.build(kind, kind.Config.model_validate(spec.options), shape, info, spec.label, images)
+        with method.device:
+            for task in task_infos(spec.task_classes, spec.joint):
+                method.grow(task)
+        return method
+
+
+def costs(specs: Sequence[RunSpec], shapes: Shapes | None = None) -> dict[str, Cost]:
+    """The cost of every run by its id; for runs that differ in seeds only it is worked out once. Raises InputError."""
+    shapes, found = shapes or Shapes(), {}
+    for spec in specs:
+        if spec.family_id() not in found:
+            found[spec.family_id()] = _cost(spec, shapes)
+    return {spec.run_id(): found[spec.family_id()] for spec in specs}
+
+
+def _cost(spec: RunSpec, shapes: Shapes) -> Cost:
+    _, train, test = shapes.data(spec)
+    rows, held = assemble.training_rows(spec, train)
+    train, test = train[rows], test if held is None else train[held]
+    infos = task_infos(spec.task_classes, spec.joint)
+    sizes, tests = ([int(np.isin(labels, info.classes).sum()) for info in infos] for labels in (train, test))
+    method = shapes.method(spec, max(sizes))
+    one = work.of(method, max(sizes))
+    evaluating = [count * max(1, round(one.predicting)) for count in _evaluated(spec, method, sizes, tests)]
+    statistics = [method.statistics_images(info, size) for info, size in zip(infos, sizes, strict=True)]
+    images = tuple(method.images_seen(info, size) for info, size in zip(infos, sizes, strict=True))
+    learning = tuple(one.of_learning(count, some, 1) for count, some in zip(images, statistics, strict=True))
+    passes = [method.forwards(info, size, spec.transform.augment != "none") for info, size in zip(infos, sizes, strict=True)]
+    times = [max(1, round(done / count)) if count else 1 for done, count in zip(learning, images, strict=True)]
+    return Cost(
+        forwards=tuple(count * factor for count, factor in zip(passes, times, strict=True)),
+        evaluating=tuple(evaluating),
+        images=images,
+        test_images=tuple(np.cumsum(tests).tolist()),
+        learning=learning,
+        work=one,
+        shared_forwards=(passes[0] - statistics[0]) * times[0],
+        shared_images=images[0] - statistics[0],
+        statistics_name=method.statistics_name,
+        statistics_images=statistics[0],
+        statistics_forwards=statistics[0] * times[0],
+        parameters=sum(parameter.numel() for parameter in method.parameters() if parameter.requires_grad),
+        stored_bytes=sum(value.numel() * value.element_size() for value in method.state().values()),
+        memory_bytes=work.memory_bytes(method, max(sizes)),
+    )
+
+
+def _evaluated(spec: RunSpec, method: Method, sizes: Sequence[int], tests: Sequence[int]) -> list[int]:
+    """Passes after every task: its evaluation, the losses that are followed and, after the last, the certificate."""
+    seen, looked_up = np.cumsum(tests).tolist(), method.queries or method.frozen  # un-prompted features are kept of every test image
+    passes = [count * (method.prediction_passes - looked_up) + new * looked_up for count, new in zip(seen, tests, strict=True)]
+    passes[-1] += 3 * method.prediction_passes * min(seen[-1], certificate.BLOCKS * certificate.BATCH)
+    followed = [sum(sizes[: min(index + 1, runner.FOLLOWED_TASKS)]) if spec.losses else 0 for index in range(len(sizes))]
+    return [count + kept for count, kept in zip(passes, followed, strict=True)]
+
+
+class Measured:
+    """What finished tasks on the same processor or GPU took: seconds per bare network's pass of learning and predicting, and peak memory.
+
+    Runs of the same method count before others on the same network; trials with fewer images or passes count too. Other numbers of prompts are
+    scaled by their work, see `cl_bench.training.work`.
+    """
+
+    def __init__(self, records: Iterable[RunRecord], machine: str, shapes: Shapes):
+        self._learning, self._predicting, self._memory = {}, {}, {}
+        for record in records:
+            where = record.environments[-1] if record.environments else {}
+            seen, predicted = sum(task.images_seen for task in record.tasks), sum(_tested(record))
+            if environment.computer(where) != machine or not seen or not predicted:
+                continue
+            method = shapes.method_of(record)
+            if method is not None:
+                self._add(record, method, seen, predicted)
+
+    def _add(self, record: RunRecord, method: Method, seen: int, predicted: int) -> None:
+        largest = max(task.training_images for task in record.tasks)
+        one = work.of(method, largest)
+        infos = task_infos(record.spec.task_classes, record.spec.joint)
+        statistics = sum(method.statistics_images(info, task.training_images) for info, task in zip(infos, record.tasks, strict=False))
+        learned = one.of_learning(seen, statistics, len(record.tasks))
+        besides = max(task.peak_memory_bytes for task in record.tasks) - work.memory_bytes(method, largest)
+        for key in _kinds(record.spec):
+            self._learning.setdefault(key, []).append(sum(task.learn_seconds for task in record.tasks) / learned)
+            self._predicting.setdefault(key, []).append(sum(task.evaluate_seconds for task in record.tasks) / (predicted * one.predicting))
+            self._memory[key] = max(self._memory.get(key, besides), besides)
+
+    def seconds(self, spec: RunSpec, cost: Cost, done: int = 0, spared: int = 0) -> float | None:
+        """What the tasks after the first `done` will take without the `spared` images; None where nothing like it was measured."""
+        key = next((key for key in _kinds(spec) if key in self._learning), None)
+        if key is None:
+            return None
+        learned = sum(cost.learning[done:]) - spared * cost.work.learning
+        return learned * median(self._learning[key]) + sum(cost.test_images[done:]) * cost.work.predicting * median(self._predicting[key])
+
+    def memory_bytes(self, spec: RunSpec, cost: Cost) -> int | None:
+        """The largest peak of a run of the same method on the same network, with this one's prompts; None where there was none."""
+        besides = self._memory.get(_kinds(spec)[0])
+        return None if besides is None else round(besides + cost.memory_bytes)
+
+
+def _tested(record: RunRecord) -> list[int]:
+    return [sum(record.test_sizes[: len(task.correct)]) for task in record.tasks]
+
+
+def _kinds(spec: RunSpec) -> list[str]:
+    """Keys of runs that take about as long per image, the most alike first."""
+    network = [spec.weights_sha256, spec.backbone.image_size, spec.precision, spec.transform.augment]
+    return [canonical_json([*network, spec.method]), canonical_json(network)]

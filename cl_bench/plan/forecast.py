@@ -1,0 +1,89 @@
+"""What a plan will do and what it will cost, as lines of text."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cl_bench import environment
+from cl_bench.console import duration, short, size
+from cl_bench.devices import Place
+from cl_bench.plan.cost import Cost, Measured, Shapes, costs
+from cl_bench.records.record import RunRecord, RunSpec
+from cl_bench.records.states import STATES, State, of_plan
+from cl_bench.records.store import Store
+from cl_bench.run import shared_first_task
+from cl_bench.run.shared_first_task import first_tasks
+
+HEAD = ("state", "run id", "method", "benchmark", "seed", "forward-eq.", "images", "trained", "kept", "peak memory", "time")
+FIRST_NUMBER = HEAD.index("forward-eq.")
+
+
+def forecast(specs: Sequence[RunSpec], store: Store, where: Sequence[Place], share: bool = True, states: dict[str, State] | None = None) -> list[str]:
+    """A row for every run, what is left of it, and the totals. A first task that several runs share counts for the first of them.
+    `states` are those of the runs, by run id, where they are known already."""
+    shapes, known_states = Shapes(), states or of_plan(specs, store)
+    known = costs(specs, shapes)
+    records = [record for record in store.records() if isinstance(record, RunRecord)]
+    devices = where[0].device.split(",")
+    machine = environment.machine(devices[0], where[0].threads, environment.compiles(None, devices[0]))
+    measured = Measured(records, environment.computer({**machine, "devices": len(devices)}), shapes)
+    shared = first_tasks(specs, store, machine) if share and len(devices) == 1 else {}
+    rows, left, saved, seconds, unknown = [], Left(), Left(), 0.0, 0
+    seen: set = {key for key in shared.values() if shared_first_task.is_stored(store, key)}
+    for spec in specs:
+        cost, key = known[spec.run_id()], shared.get(spec.run_id())
+        state = known_states[spec.run_id()]
+        done = state.tasks
+        rest = Left() if state.name == "unreadable" else Left.of(cost, done)
+        spared = Left()
+        if key and not done:
+            spared += Left(cost.shared_forwards, cost.shared_images) if key in seen else Left()
+            spared += Left(cost.statistics_forwards, cost.statistics_images) if (key, cost.statistics_name) in seen else Left()
+            seen |= {key, (key, cost.statistics_name)} if cost.statistics_name and cost.statistics_images else {key}
+        rest, saved = rest - spared, saved + spared
+        takes = measured.seconds(spec, cost, done, spared.images) if rest.forwards else 0.0
+        left, seconds, unknown = left + rest, seconds + (takes or 0.0), unknown + (takes is None)
+        memory = measured.memory_bytes(spec, cost)
+        numbers = (short(rest.forwards), short(rest.images), short(cost.parameters), size(cost.stored_bytes), "–" if memory is None else size(memory))
+        benchmark = f"{spec.dataset}/{spec.num_tasks}"
+        rows.append((state.words, spec.run_id(), spec.label, benchmark, spec.seed_name(), *numbers, "–" if takes is None else duration(takes)))
+    counts = Counter(state.name for state in known_states.values())
+    counted = ", ".join(f"{counts[name]} {name}" for name in STATES if counts[name])
+    lines = [
+        *columns([HEAD, *rows]),
+        f"{len(specs)} runs: {counted}",
+        f"to do: {short(left.forwards)} forward-equivalents, {short(left.images)} images",
+    ]
+    if saved.forwards:
+        lines.append(f"saved by shared first tasks: {short(saved.forwards)} forward-equivalents, {saved.forwards / (left + saved).forwards:.1%}")
+    if unknown:
+        lines.append(f"time: unknown for {unknown} runs until one like them has been measured on this machine")
+    else:
+        lines.append(f"time: about {duration(seconds / max(1, min(len(where), len(specs))))} with {len(where)} runs at a time")
+    return lines
+
+
+@dataclass(frozen=True)
+class Left:
+    """What is still to come."""
+
+    forwards: int = 0  # forward-equivalents
+    images: int = 0  # image passes while learning
+
+    @classmethod
+    def of(cls, cost: Cost, done: int) -> "Left":
+        """What remains after so many tasks; of a run that is finished nothing does."""
+        return cls(sum(cost.forwards[done:]) + sum(cost.evaluating[done:]), sum(cost.images[done:]))
+
+    def __add__(self, other: "Left") -> "Left":
+        return Left(self.forwards + other.forwards, self.images + other.images)
+
+    def __sub__(self, other: "Left") -> "Left":
+        return Left(self.forwards - other.forwards, self.images - other.images)
+
+
+def columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows with columns of equal width, numbers to the right."""
+    widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
+    sides = ["<"] * FIRST_NUMBER + [">"] * (len(widths) - FIRST_NUMBER)
+    return ["  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True)).rstrip() for row in rows]

@@ -1,0 +1,137 @@
+"""What a user asks for: the options of `cl-bench run`, read from the command line and a YAML file."""
+
+import math
+import re
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from cl_bench import plugin_folders, yaml_file
+from cl_bench.config import Strict, build_config, number_or_word, parse_scalar, unknown
+from cl_bench.errors import InputError
+from cl_bench.notation import format_option, grids, method_text
+
+LARGEST_IMAGE = 4096  # pixels a side; attention over 65,536 patches of 16 x 16
+
+
+class Request(Strict):
+    """What `cl-bench run` was asked for; every field has the command-line option's name."""
+
+    methods: str = "vpt-nsp2"
+    benchmarks: str | None = None
+    dataset: str = "glyphs"
+    splits: str = "10"
+    seeds: str = "1"
+    order: str | None = None
+    init_seed: int | None = Field(None, ge=0)
+    data_seed: int | None = Field(None, ge=0)
+    backbone: str | None = None
+    weights: str | None = None
+    image_size: int | None = Field(None, ge=1, le=LARGEST_IMAGE)
+    limit: int | None = Field(None, ge=1)
+    validation: float | None = Field(None, gt=0, lt=1)
+    preset: str | None = None
+    as_published: bool = False
+    losses: bool = False
+    augment: Literal["batched", "torchvision"] | None = None
+    set: dict[str, Any] = {}
+    grid: dict[str, list] = {}  # values to try, for every method that has the option
+    yes: bool = False
+    verify: bool = False  # read all files of the data, whatever their time stamps say
+    places: dict[str, str] = Field({}, exclude=True)  # "set.eta" -> where it stands, such as "experiment.yaml, line 7"
+
+
+def request_from(command_line: dict, experiment: Path | None) -> Request:
+    """Options from an experiment file overridden by the command line (None means not given). Raises InputError naming what cannot be used."""
+    values, places = _read_yaml(experiment) if experiment is not None else ({}, {})
+    given = {key: value for key, value in command_line.items() if value is not None}
+    for key, value in {**values, **given}.items():
+        if isinstance(value, str) and not value.strip(" ,"):
+            raise InputError(f"--{key.replace('_', '-')} is empty; give a value, or leave it out")
+    settings = {**values.pop("set", {}), **given.pop("set", {})}
+    return build_config(Request, [values, given, {"set": settings, "places": places}], str(experiment or "the command line"))
+
+
+LISTS = ("methods", "benchmarks", "backbone", "splits", "seeds", "order")  # a list in the file is what commas are on the command line
+PLURALS = {"backbones": "backbone", "datasets": "dataset"}
+
+
+def _read_yaml(path: Path) -> tuple[dict, dict[str, str]]:
+    file = yaml_file.read(path)
+    values, places = file.values, file.places
+    if not all(isinstance(values.get(key, {}), dict) for key in ("set", "grid")):
+        raise InputError(f"{path} must hold a mapping of option to value, and so must its set and its grid")
+    known = sorted({*Request.model_fields, *PLURALS} - {"places"})
+    for key in values:
+        if key not in known:
+            raise unknown("option", key, known, places.get(key))
+        if key in PLURALS and PLURALS[key] in values:
+            raise InputError(f"{places[key]}: {key} and {PLURALS[key]} are one option; leave out one of them")
+    values = {PLURALS.get(key, key): value for key, value in values.items()}
+    for key in LISTS:
+        values |= {key: _as_on_the_command_line(key, values[key], places)} if key in values else {}
+    for key in ("set", "grid"):
+        if key in values:
+            values[key] = {str(name): _numbers(value) for name, value in values[key].items()}
+    for name, tried in values.get("grid", {}).items():
+        if not isinstance(tried, list) or not tried:
+            raise InputError(f"{places[f'grid.{name}']}: {name} in the grid needs a list of values, such as {name}: [0.9, 0.97]")
+    return values, places
+
+
+def _as_on_the_command_line(key: str, value: Any, places: dict[str, str]) -> str:
+    """A list as words between commas; seeds: [3] is seed 3, as 3, is on the command line."""
+    parts = value if isinstance(value, list) else [value]
+    for part in parts:
+        if isinstance(part, bool) or not isinstance(part, str | int):
+            where = next(places[name] for name in (key, *PLURALS) if name in places and PLURALS.get(name, name) == key)
+            expected = "expected words or numbers, in quotes where YAML needs them"
+            raise InputError(f"{where}: YAML reads a value of {key} as {format_option(part)!r}; {expected}")
+    return ",".join(map(str, parts)) + ("," if isinstance(value, list) and key == "seeds" else "")
+
+
+def _numbers(value):
+    """YAML reads 1e-3 as a word."""
+    return [_numbers(part) for part in value] if isinstance(value, list) else number_or_word(value) if isinstance(value, str) else value
+
+
+def parse_settings(items: Sequence[str]) -> dict:
+    """["eta=0.9", ...] -> {"eta": 0.9, ...}."""
+    settings = {}
+    for item in items:
+        key, equals, value = item.partition("=")
+        if not equals or not key.strip() or not value.strip():
+            raise InputError(f"{item!r} is not an option; expected KEY=VALUE, such as eta=0.9")
+        settings[key.strip()] = parse_scalar(value)
+    return settings
+
+
+def count_methods(text: str) -> int:
+    """How many `parse_methods` would return, without making them."""
+    return sum(math.prod(len(values) for values in grid.values()) for _, grid in grids(text))
+
+
+def parse_duration(text: str) -> float:
+    """ "90m", "2h30m", "45s" or "3600" -> seconds."""
+    match = re.fullmatch(r"(?:([0-9]{1,9})d)?(?:([0-9]{1,9})h)?(?:([0-9]{1,9})m)?(?:([0-9]{1,9})s?)?", text.strip())
+    if not match or not any(match.groups()):
+        raise InputError(f"{text!r} is not a time; expected such as 90m, 2h30m or 3600 (seconds)")
+    return float(sum(int(part) * unit for part, unit in zip(match.groups(default="0"), (86400, 3600, 60, 1), strict=True)))
+
+
+CARRIED = ("order", "init_seed", "data_seed", "backbone", "weights", "image_size", "limit", "validation", "preset", "augment")
+
+
+def single_run(request: Request, method: str, options: dict, splits: int, seed: int, settings: dict, plugins: bool = False) -> str:
+    """`cl-bench run` with one method, number of tasks and seed; `settings` are those of --set that mean something to the method, `plugins` says
+    whether the user's own files are needed."""
+    chosen = {"methods": method_text(method, {key: [value] for key, value in options.items()}), "dataset": request.dataset, "splits": splits}
+    chosen |= {"seeds": f"{seed},"} | {name: getattr(request, name) for name in CARRIED if getattr(request, name) is not None}
+    words = [word for name, value in chosen.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    words += ["--losses"] if request.losses else []
+    words += [word for key, value in settings.items() for word in ("--set", f"{key}={format_option(value)}")]
+    words += [word for folder in plugin_folders.asked() if plugins for word in ("--plugins", str(folder))]
+    return shlex.join(["cl-bench", "run", *words])

@@ -1,0 +1,1 @@
+"""What a training step costs beside the bare network, and where its time goes."""

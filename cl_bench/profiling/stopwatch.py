@@ -1,0 +1,190 @@
+"""Times of what a method does in the second task of its stream, and of the bare frozen network in the same process."""
+
+import copy
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from statistics import median
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from cl_bench.data.batch import Batch
+from cl_bench.data.stream import Stream, Task
+from cl_bench.errors import InputError
+from cl_bench.nn.attention import explicit
+from cl_bench.nn.backbone import Backbone
+from cl_bench.nn.precision import autocast, network_in
+from cl_bench.nn.projection import ProjectedAdam
+from cl_bench.records.record import RunSpec
+from cl_bench.run import assemble
+from cl_bench.training.trainer import Trainer
+
+STEPS = 4  # batches of a measurement
+COUNTED = 16  # images whose operations are counted: without fused attention a whole batch would not fit
+PARTS = ("transfer", "transform", "forward", "backward", "gradient projection", "optimiser", "update projection")
+
+
+class _Timed(Trainer):
+    """Knows how long the passes took that statistics made."""
+
+    seconds, images = 0.0, 0
+
+    def plain(self, task: Task, batch: int, chosen: np.ndarray | None = None, shared: bool = False) -> Iterator[Batch]:
+        start = _now(self.device)
+        for part in super().plain(task, batch, chosen, shared):
+            self.images += len(part)
+            yield part
+        self.seconds += _now(self.device) - start
+
+
+def _now(device: torch.device) -> float:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
+
+
+class Stopwatch:
+    """A method in the second task of its stream; all times are seconds per image."""
+
+    def __init__(self, spec: RunSpec, device: torch.device, compiled: bool = False):
+        batch = spec.options.get("batch")
+        per_class = STEPS * (batch or 0) // max(map(len, spec.task_classes)) or 1  # rounded down: no last batch of a few images
+        self.spec = spec.model_copy(update={"limit": per_class * len(sum(spec.task_classes, ())), "options": {**spec.options, "passes": 1}})
+        source = assemble.open_source(self.spec)
+        self.stream: Stream = assemble.build_stream(self.spec, source, device)
+        self.method = assemble.build_method(self.spec, source, device, self.stream.num_tasks)
+        if self.stream.num_tasks < 2 or not self.method.phases(self.stream.info(1)):
+            raise InputError(f"{spec.method} trains nothing task after task; name a method that does with --methods")
+        self.device, self.batch, self.backbone = device, batch, self.method.backbone
+        self.trainer = _Timed(self.spec.data_seed, device, self.spec.precision)
+        vit = self.backbone.vit
+        few = explicit(torch.empty(1, 1, vit.patch_embed.num_patches + vit.num_prefix_tokens, 1, device=device))
+        for block in vit.blocks:  # of the bare network; methods call a block's parts
+            block.attn.fused_attn = not few  # whichever of timm's two is the faster
+            if compiled:
+                block.compile()
+
+    def learn_first_task(self) -> float | None:
+        """Seconds per image of the statistics after it; None for methods without."""
+        first = self.stream.task(0)
+        self.method.learn(first, self.trainer)  # that warms up
+        statistics = [self._end_task(first) for _ in range(3)]
+        self.task = self.stream.task(1)
+        self.method.grow(self.task)
+        self.method.begin_task(self.task, self.trainer)
+        inputs, labels = self.stream.probe(1, 1, self.batch)
+        self.inputs = inputs(np.arange(min(self.batch, len(labels))))
+        return None if None in statistics else median(statistics)
+
+    def _end_task(self, task: Task) -> float | None:
+        """Seconds per image of what a copy of the method, on the same network, makes of a learned task."""
+        self.trainer.seconds, self.trainer.images = 0.0, 0
+        network = {id(module): module for module in self.backbone.modules()}
+        copy.deepcopy(self.method, network).end_task(task, self.trainer)
+        return self.trainer.seconds / self.trainer.images if self.trainer.images else None
+
+    def pair(self) -> tuple[float, float]:
+        """Seconds per image of the trainer's own passes, and of the bare network's forward and backward to its patch tokens."""
+        start = _now(self.device)
+        before = self.trainer.images_seen
+        self.method.minimise(self.task, self.trainer)
+        own = (_now(self.device) - start) / (self.trainer.images_seen - before)
+        return own, self.seconds(self.bare_step)
+
+    def seconds(self, step: Callable[[], None]) -> float:
+        """Of one image, over as many steps as a measurement of training has."""
+        start = _now(self.device)
+        for _ in range(STEPS):
+            step()
+        return (_now(self.device) - start) / (STEPS * len(self.inputs))
+
+    def bare_step(self) -> None:
+        """timm's own forward of all tokens, and its gradient at the patch tokens."""
+        hook = self.backbone.vit.patch_embed.register_forward_hook(lambda module, inputs, output: output.detach().requires_grad_())
+        try:
+            with network_in(self.spec.precision), autocast(self.device):
+                features = _timm_features(self.backbone, self.inputs)
+            features.sum().backward()
+        finally:
+            hook.remove()
+
+    @torch.no_grad()
+    def bare_forward(self, precise: bool = False) -> None:
+        """timm's own forward, without gradients; with `precise` in full precision, as statistics are computed."""
+        with network_in("fp32" if precise else self.spec.precision), autocast(self.device):
+            _timm_features(self.backbone, self.inputs)
+
+    @torch.inference_mode()
+    def evaluate(self) -> None:
+        """The method's own prediction."""
+        with network_in(self.spec.precision):
+            self.method.predict(Batch(self.inputs))
+
+    def shares(self, rounds: int) -> dict[str, float]:
+        """The share of each part of a step that waits for the part before it."""
+        phase, spent = self.method.phases(self.task)[0], dict.fromkeys(PARTS, 0.0)
+        optimizer = phase.optimizer()
+        if isinstance(optimizer, ProjectedAdam):
+            optimizer.projections = [(parameter, self._watched(project, spent)) for parameter, project in optimizer.projections]
+        order = np.arange(min(self.batch, len(self.task)))
+
+        @contextmanager
+        def part(name: str) -> Iterator[None]:
+            start = _now(self.device)
+            yield
+            spent[name] += _now(self.device) - start
+
+        for number in range(rounds):
+            with part("transfer"):
+                self.task.moved(order)
+            with part("transform"):
+                batch = self.task.augmented(order, number)
+            optimizer.zero_grad(set_to_none=True)
+            with part("forward"), network_in(self.spec.precision):
+                loss = phase.loss(batch)
+            with part("backward"):
+                loss.backward()
+            with part("gradient projection"):
+                phase.after_backward()
+            with part("optimiser"):
+                optimizer.step()
+        spent["optimiser"] -= spent["update projection"]  # which is part of it
+        spent["transform"] = max(0.0, spent["transform"] - spent["transfer"])  # which is part of it
+        total = sum(spent.values())
+        return {name: value / total for name, value in spent.items()}
+
+    def _watched(self, project: Callable[[Tensor], Tensor], spent: dict[str, float]) -> Callable[[Tensor], Tensor]:
+        def watched(update: Tensor) -> Tensor:
+            start = _now(self.device)
+            projected = project(update)
+            spent["update projection"] += _now(self.device) - start
+            return projected
+
+        return watched
+
+    def flops(self) -> float:
+        """Floating-point operations of a training step per image."""
+        order = np.arange(min(self.batch, len(self.task), COUNTED))
+        batch, phase = self.task.augmented(order, 0), self.method.phases(self.task)[0]
+        with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):  # a CPU's fused attention is not counted
+            phase.loss(batch).backward()
+        return counter.get_total_flops() / len(order)
+
+    def peak(self) -> float:
+        """Operations per second of the fastest of a few large matrix products."""
+        length = 8192 if self.device.type == "cuda" else 2048
+        matrix = torch.randn(length, length, device=self.device, dtype=torch.bfloat16 if self.spec.precision == "bf16" else torch.float32)
+        times = []
+        for _ in range(5):
+            start = _now(self.device)
+            matrix @ matrix
+            times.append(_now(self.device) - start)
+        return 2 * length**3 / min(times)
+
+
+def _timm_features(backbone: Backbone, images: Tensor) -> Tensor:
+    return backbone.vit.forward_head(backbone.vit.forward_features(images), pre_logits=True)

@@ -1,0 +1,112 @@
+"""The runs of a results folder as one flat table: a line per run, or per entry of its accuracy matrix."""
+
+import csv
+import io
+from collections.abc import Container, Sequence
+from pathlib import Path
+
+from cl_bench.errors import InputError
+from cl_bench.escape import csv_field
+from cl_bench.files import write_atomically
+from cl_bench.records import metrics
+from cl_bench.records.record import RunRecord, RunSpec
+from cl_bench.records.store import LeftOut
+
+
+def run_lines(records: Sequence[RunRecord], left_out: Sequence[LeftOut] = (), running: Container[str] = ()) -> list[dict]:
+    """One line per run: what it is, its state, every metric in every convention as a fraction, and what it cost.
+
+    Those that are left out have a line without numbers. `running` are the ids of the runs that a process works on.
+    """
+    lines = []
+    for record in records:
+        run_id = record.spec.run_id()
+        state = {"done": "finished", "failed": "failed"}.get(record.status, "stopped")
+        if state != "finished" and run_id in running:
+            state = "running"
+        lines.append({"run_id": run_id, **_described(record.spec), "tasks_learned": len(record.tasks), "status": state, **_numbers(record)})
+    empty = dict.fromkeys((*_described(None), *_numbers(None)))
+    for found in left_out:
+        method, _, run_id = found.folder.rpartition("-")
+        described = _described(found.spec) if found.spec else {"method": method}
+        lines.append({"run_id": run_id, **empty, **described, "tasks_learned": None, "status": found.kind})
+    return [{key: line[key] for key in COLUMNS} for line in lines]
+
+
+def _described(spec: RunSpec | None) -> dict:
+    """What a run is; without one, the names of the columns."""
+    names = (
+        "method", "label", "dataset", "num_tasks", "joint", "order", "order_seed", "init_seed", "data_seed", "weights_sha256", "manifest_digest",
+        "limit", "validation", "precision", "smoke", "core_version", "method_version",
+    )  # fmt: skip
+    found = {"tasks" if name == "num_tasks" else name: getattr(spec, name, None) for name in names}
+    return found | {
+        "family_id": spec and spec.family_id(), "benchmark_id": spec and spec.benchmark_id(), "backbone": spec and spec.backbone.name,
+        "image_size": spec and spec.backbone.image_size,
+    }  # fmt: skip
+
+
+def _numbers(record: RunRecord | None) -> dict:
+    """What came out of a run; without one, the names of the columns."""
+    done = record is not None and record.status == "done"
+    several = done and not record.spec.joint
+    tasks, line = record.tasks if record else (), {}
+    for name in metrics.ACCURACY_CONVENTIONS:
+        line[f"accuracy_{name}"] = metrics.final_accuracy(record.correct, record.test_sizes, name) if done else None
+        line[f"average_incremental_accuracy_{name}"] = (
+            metrics.average_incremental_accuracy(record.correct, record.test_sizes, name) if several else None
+        )
+    for name in metrics.FORGETTING_CONVENTIONS:
+        line[f"forgetting_{name}"] = metrics.forgetting(record.correct, record.test_sizes, name) if done else None
+    return line | {
+        "inductive": record.certificate.inductive if record and record.certificate else None,
+        "learn_seconds": sum(task.learn_seconds for task in tasks),
+        "evaluate_seconds": sum(task.evaluate_seconds for task in tasks),
+        "images_seen": sum(task.images_seen for task in tasks),
+        "peak_memory_bytes": max((task.peak_memory_bytes for task in tasks), default=None),
+        "trainable_parameters": tasks[-1].trainable_parameters if tasks else None,
+        "stored_values": tasks[-1].stored_values if tasks else None,
+    }
+
+
+COLUMNS = (
+    "run_id", "family_id", "benchmark_id", "method", "label", "dataset", "tasks", "tasks_learned", "status", "joint", "order", "order_seed",
+    "init_seed", "data_seed", "backbone", "image_size", "weights_sha256", "manifest_digest", "limit", "validation", "precision", "smoke",
+    "core_version", "method_version", *_numbers(None),
+)  # fmt: skip
+
+
+def matrix_lines(records: Sequence[RunRecord]) -> list[dict]:
+    """One line per run, learned task and evaluated task (both from 1): right answers among all classes seen and within the task, test images."""
+    return [
+        {
+            "run_id": record.spec.run_id(), "label": record.spec.label, "after_task": t, "task": j, "correct": right,
+            "correct_within_task": within, "images": size,
+        }
+        for record in records
+        for t, task in enumerate(record.tasks, 1)
+        for j, (right, within, size) in enumerate(zip(task.correct, task.correct_within_task, record.test_sizes, strict=False), 1)
+    ]  # fmt: skip
+
+
+def write(lines: Sequence[dict], path: Path, kind: str) -> None:
+    """A file of kind csv (empty where there is no value) or parquet. Raises InputError when there is nothing, or no writer for it."""
+    if not lines:
+        raise InputError("there are no runs to export; `cl-bench run` makes some")
+    content = io.BytesIO()
+    if kind == "csv":
+        text = io.TextIOWrapper(content, encoding="utf-8", newline="", write_through=True)
+        writer = csv.DictWriter(text, list(lines[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({key: csv_field(value) for key, value in line.items()} for line in lines)
+    else:
+        try:
+            import pyarrow
+            from pyarrow import parquet
+        except ImportError as error:
+            raise InputError('Parquet files need pyarrow: pip install "cl-bench[parquet]", or export --format csv') from error
+        parquet.write_table(pyarrow.Table.from_pylist(list(lines)), content)
+    try:
+        write_atomically(path, content.getvalue())
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror or error}; choose another file with --out") from error

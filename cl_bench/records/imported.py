@@ -1,0 +1,195 @@
+"""Accuracy matrices from elsewhere: read from CSV files, kept in a results folder beside the runs, marked wherever they are shown."""
+
+import re
+from hashlib import sha256
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import StringConstraints, ValidationError, model_validator
+
+from cl_bench import registry
+from cl_bench.config import Strict, build_config, canonical_json, whole_number
+from cl_bench.errors import CannotRead, InputError
+from cl_bench.files import write_atomically
+from cl_bench.records import matrix_file
+from cl_bench.records.matrix_file import MatrixFile
+from cl_bench.records.metrics import accuracy_matrix
+from cl_bench.records.sealed import content_of, entries, is_missing
+from cl_bench.records.store import LeftOut
+
+PARTS = 1_000_000  # fractions without test sizes are kept as millionths
+
+
+OneLine = Annotated[str, StringConstraints(min_length=1, pattern=r"^[^\x00-\x1f]*$")]
+
+
+class ImportedSpec(Strict):
+    """What a table says of an imported matrix, under the names that a run's specification has."""
+
+    display: OneLine
+    benchmark: str  # such as "cifar100/10"
+    seed: OneLine
+    source: OneLine
+    backbone: str | None = None
+    joint: bool = False
+    as_published: tuple[str, ...] = ()
+    keeps: str = ""
+    options: dict = {}
+
+    @property
+    def label(self) -> str:
+        """The name it was given."""
+        return self.display
+
+    @property
+    def num_tasks(self) -> int:
+        """Of its benchmark."""
+        return int(self.benchmark.rpartition("/")[2])
+
+    def seed_name(self) -> str:
+        """The seed it was given."""
+        return self.seed
+
+
+class ImportedRecord(Strict):
+    """Right answers per task after each task, as in a run's record; `counted` says whether the test sizes are real ones."""
+
+    spec: ImportedSpec
+    correct: tuple[tuple[int, ...], ...]
+    test_sizes: tuple[int, ...]
+    counted: bool
+    status: str = "done"
+    certificate: None = None
+
+    @model_validator(mode="after")
+    def _counts_fit(self) -> "ImportedRecord":
+        """Whatever the file says, there are no more right answers than images, and one line after each task."""
+        accuracy_matrix(self.correct, self.test_sizes)
+        if not len(self.correct) == len(self.test_sizes) == len(self.correct[-1]):
+            raise ValueError(f"{len(self.correct)} lines of accuracies and {len(self.test_sizes)} test sizes")
+        return self
+
+    @property
+    def tasks(self) -> tuple:
+        """One entry per task learned."""
+        return self.correct
+
+
+def checked_benchmark(text: str) -> str:
+    """A benchmark's name with a number of tasks in it. Raises InputError."""
+    dataset, _, tasks = text.rpartition("/")
+    if not dataset or not whole_number(tasks):
+        raise InputError(f"{text!r} is not a benchmark; expected DATASET/TASKS, such as cifar100/10")
+    registry.find("datasets", dataset.partition(":")[0])
+    return text
+
+
+def parse_sizes(text: str) -> tuple[int, ...]:
+    """ "1000,900" -> (1000, 900). Raises InputError."""
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if not parts or not all(whole_number(part) for part in parts):
+        raise InputError(f"--test-sizes {text!r}: expected numbers of test images, such as 1000,1000")
+    return tuple(map(int, parts))
+
+
+def described(**values) -> ImportedSpec:
+    """The specification with these values. Raises InputError for those that cannot be used."""
+    return build_config(ImportedSpec, [values], "the import")
+
+
+def read_matrix(path: Path, spec: ImportedSpec, test_sizes: tuple[int, ...] | None, percent: bool) -> ImportedRecord:
+    """A lower triangle of accuracies, one line after each task. Raises InputError with the line and task of the first that cannot be used."""
+    return from_file(matrix_file.read(path, spec.num_tasks), spec, test_sizes, percent)
+
+
+def from_file(found: MatrixFile, spec: ImportedSpec, test_sizes: tuple[int, ...] | None, percent: bool) -> ImportedRecord:
+    """The record of a matrix that was read. Raises InputError where it does not fit what is said of it."""
+    rows, path, signs = found.rows, found.path, found.percent
+    if test_sizes is not None and len(test_sizes) != len(rows):
+        raise InputError(f"{path} has {len(rows)} tasks, --test-sizes has {len(test_sizes)}")
+    sizes, scale = test_sizes or (PARTS,) * len(rows), 100.0 if percent or signs else 1.0
+    largest = max(value.number for row in rows for value in row)
+    if not (percent or signs) and largest > 1:
+        raise InputError(f"{path} holds values above 1; give --percent if they are percentages")
+    if percent and not signs and largest <= 1:
+        raise InputError(
+            f"{path} holds no value above 1; leave out --percent if they are fractions, or write percent signs if no accuracy is above 1 percent"
+        )
+    correct = []
+    for place, row in enumerate(rows):
+        for column, (value, size) in enumerate(zip(row, sizes, strict=False), 1):
+            count, unit = value.number / scale * size, value.rounding / scale * size
+            if not 0 <= value.number <= scale:
+                raise found.error(place, f", task {column}: {value.number:g} is not between 0 and {scale:g}")
+            if test_sizes is not None and abs(count - round(count)) > unit + 1e-6:
+                raise found.error(place, f", task {column}: {value.number:g} of {size} images is not a whole number of images")
+        correct.append(tuple(round(value.number / scale * size) for value, size in zip(row, sizes, strict=False)))
+    accuracy_matrix(correct, sizes)
+    return ImportedRecord(spec=spec, correct=tuple(correct), test_sizes=tuple(sizes), counted=test_sizes is not None)
+
+
+def doubts(record: ImportedRecord) -> list[str]:
+    """What deserves a look in a matrix that can be used: a task that was hardly learned may be a fraction among percentages."""
+    learned = [record.correct[task][task] / record.test_sizes[task] for task in range(len(record.correct))]
+    low = [f"task {task} ({share:.2%})" for task, share in enumerate(learned, 1) if share <= 0.01]
+    return [f"at most 1 % right after learning: {', '.join(low)}; are there fractions among percentages?"] if low else []
+
+
+def save(record: ImportedRecord, root: Path) -> Path:
+    """Keep it in the results folder; returns its file. Raises InputError where another matrix has the same name, benchmark and seed."""
+    path = place(record, root)
+    require_same(record, root)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, record.model_dump_json(indent=1).encode())
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror or error}") from error
+    return path
+
+
+def place(record: ImportedRecord, root: Path) -> Path:
+    """The file of a matrix: one for each name, benchmark and seed."""
+    identity = (record.spec.display, record.spec.benchmark, record.spec.seed)
+    name = short_name(re.sub(r"[^\w.-]+", "-", "-".join(identity)))
+    return root / "imported" / f"{name}-{sha256(canonical_json(identity).encode()).hexdigest()[:8]}.json"
+
+
+def short_name(name: str, longest: int = 200) -> str:
+    """The beginning of a name that is too long for a file's, in bytes; the rest of the file's name is to tell it apart."""
+    return name.encode()[:longest].decode(errors="ignore")
+
+
+def require_same(record: ImportedRecord, root: Path) -> None:
+    """Raises InputError where the results folder holds another matrix under the same name, benchmark and seed."""
+    path = place(record, root)
+    if not is_missing(path) and _read(path) != record:
+        raise InputError(f"{path} holds another matrix of {record.spec.display} on {record.spec.benchmark}; give another --seed, or remove it first")
+
+
+def records(root: Path) -> list[ImportedRecord]:
+    """Those in a results folder. Raises InputError for a file that is not one, CannotRead for one that cannot be read."""
+    return [_read(path) for path in entries(root / "imported", "[!.]*.json")]
+
+
+def usable(root: Path) -> tuple[list[ImportedRecord], list[LeftOut]]:
+    """Those in a results folder, and what cannot be read or is not one."""
+    found, left_out = [], []
+    for path in entries(root / "imported", "[!.]*.json"):
+        try:
+            found.append(_read(path))
+        except CannotRead as error:
+            left_out.append(LeftOut(path, "unreadable", str(error)))
+        except InputError as error:
+            left_out.append(LeftOut(path, "damaged", str(error)))
+    return found, left_out
+
+
+def _read(path: Path) -> ImportedRecord:
+    data = content_of(path)
+    if data is None:
+        raise CannotRead(path, "it is gone")
+    try:
+        return ImportedRecord.model_validate_json(data)
+    except ValueError as error:
+        reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error).splitlines()[0]
+        raise InputError(f"{path} is not an imported matrix ({reason}); import it again or remove it") from error

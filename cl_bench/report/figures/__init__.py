@@ -1,0 +1,1 @@
+"""Figures of a report: curves, bars, and the processes that draw them."""

@@ -1,0 +1,47 @@
+"""Settings of runs as rows and selectors compare them."""
+
+from collections.abc import Sequence
+from functools import cache
+
+from cl_bench.config import canonical_json
+from cl_bench.notation import parse_methods
+from cl_bench.records.record import RunSpec
+
+
+def configured(spec: RunSpec, method: str, options: dict) -> bool:
+    """Whether a run is of the method with these options: each has its value, whether or not that is the preset's, and the label names no other."""
+    named, settings = options_in(spec.label), settings_of(spec)
+    return (
+        spec.method == method
+        and all(key in options and same(options[key], value) for key, value in named.items())
+        and all(key in named or (key in settings and same(settings[key], value)) for key, value in options.items())
+    )
+
+
+def same(one, other) -> bool:
+    """Whether two settings are equal; a list is what a tuple of the same values is."""
+    return (list(one) if isinstance(one, tuple) else one) == (list(other) if isinstance(other, tuple) else other)
+
+
+@cache
+def options_in(label: str) -> dict:
+    """The options of a label such as "vpt-nsp2[eta=1.0]", as values."""
+    return parse_methods(label)[0][1]
+
+
+def settings_of(spec: RunSpec) -> dict:
+    """A run's options, transform, backbone, precision and versions, flat."""
+    backbone = {"text_sha256": spec.text_sha256, "backbone": spec.backbone.name, "mean": spec.backbone.mean, "std": spec.backbone.std}
+    versions = {"order": spec.order, "precision": spec.precision, "version": spec.method_version, "core_version": spec.core_version}
+    plugin = {"plugin": spec.plugins["methods"][:12]} if "methods" in spec.plugins else {}
+    return {**spec.options, **spec.transform.model_dump(), **backbone, **versions, **plugin}
+
+
+def unlike(settings: Sequence[dict]) -> list[str]:
+    """In which settings these differ; a precision stands for its core version."""
+
+    def values(*keys: str) -> int:
+        return len({canonical_json([found.get(key) for key in keys]) for found in settings})
+
+    keys = dict.fromkeys(key for found in settings for key in found)
+    return [key for key in keys if values(key) > 1 and not (key == "core_version" and values("precision", key) == values("precision"))]

@@ -1,0 +1,181 @@
+"""A report's specification: a short TOML file that says which tables and figures to make from which runs."""
+
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from cl_bench import registry, toml_file
+from cl_bench.config import unknown, whole_number
+from cl_bench.errors import InputError, pointing_at
+from cl_bench.notation import parse_methods, without_synonyms
+from cl_bench.report import published
+from cl_bench.toml_file import Place, Placed, TomlFile
+
+Metric = Literal["accuracy", "forgetting", "incremental", "transfer"]
+
+
+class ColumnLayout(Placed):
+    """A benchmark such as "cifar100/10" whose runs make a group of columns, and what else they must be."""
+
+    benchmark: str
+    title: str | None = None
+    published: str | None = None  # the benchmark of the published numbers beside ours, where it is another
+    backbone: str | None = None
+    image_size: int | None = None
+    limit: int | None = None  # trials stand in a table only where their limit is named
+    validation: float | None = None
+
+    @property
+    def heading(self) -> str:
+        """Its title, or the benchmark's name."""
+        return self.title or self.benchmark
+
+
+class RowLayout(Placed):
+    """The runs of one method with one configuration, an imported matrix, or published numbers alone."""
+
+    select: str | None = None  # a method with its options, as after `cl-bench run --methods`
+    imported: str | None = None  # the name of an imported accuracy matrix
+    published: str | None = None  # the row of the paper's table
+    title: str | None = None
+    labels: list[str] = []
+    backbone: str | None = None  # where it is not that of the column's other rows
+    where: dict[str, Any] = {}  # settings that tell configurations with equal options apart, such as precision
+    rule: bool = False  # a line above it
+    bound: bool = False  # an upper bound, never ranked
+
+
+@cache
+def selector(text: str) -> tuple[str, dict]:
+    """(full method name, options) of a method as it is written after `--methods`. Raises InputError with the nearest name."""
+    found = parse_methods(text)
+    if len(found) != 1:
+        raise InputError(f"{text!r} names {len(found)} configurations; a row is one")
+    return _method(found[0][0]), without_synonyms(found[0][1])
+
+
+@cache
+def _method(name: str) -> str:
+    return registry.find("methods", name).name
+
+
+class TableLayout(Placed):
+    """One table."""
+
+    name: str = Field(pattern=r"^[\w.-]+$")
+    title: str
+    columns: list[ColumnLayout]
+    rows: list[RowLayout]
+    metrics: list[Metric] = ["accuracy", "forgetting"]
+    published: str | None = None  # label of the paper's table
+    labels: list[str] = []  # headings of extra columns before the numbers
+    method_column: bool = True
+    baseline: str | None = None  # select of the row that others are compared with
+    rank: Literal["all", "groups"] = "all"  # best and second over the table, or between its lines
+
+
+class FigureLayout(Placed):
+    """One figure; what its kinds show is said in `cl_bench.report.figures.curves`."""
+
+    name: str = Field(pattern=r"^[\w.-]+$")
+    kind: Literal["accuracy", "losses", "tradeoff", "pretraining", "matrix", "cost"]
+    title: str = ""
+    columns: list[ColumnLayout]
+    rows: list[RowLayout]
+    sweep: str = "eta"  # the option along the axis of a trade-off
+
+
+class Layout(Placed):
+    """A report."""
+
+    title: str
+    published: str | None = None  # file of published numbers; in a specification relative to it, or the name of those that come with the program
+    accuracy: Literal["task_mean", "sample"] = "task_mean"
+    forgetting: Literal["chaudhry", "max_including_last", "diagonal"] = "chaudhry"
+    tables: list[TableLayout] = []
+    figures: list[FigureLayout] = []
+
+
+KINDS = {"tables": ("table", TableLayout), "figures": ("figure", FigureLayout)}
+SHORT = {"columns": (ColumnLayout, "benchmark"), "rows": (RowLayout, "select")}  # an item may be just this of its fields
+
+
+def read(path: Path) -> Layout:
+    """The specification in a TOML file. Raises InputError naming the file, the line, the field, and what is expected there."""
+    file = toml_file.read(path, "report specification")
+    fields = {*Layout.model_fields} - {*KINDS, "at"} | {key for key, _ in KINDS.values()}
+    for key in file.values:
+        if key not in fields:
+            raise unknown("key", key, fields, file.where((key,)))
+    places = {kind: file.tables(file.values, key) for kind, (key, _) in KINDS.items()}
+    made = {kind: [_part(file, KINDS[kind][1], *found) for found in places[kind]] for kind in KINDS}
+    layout = file.build(Layout, {**{key: value for key, value in file.values.items() if key not in ("table", "figure")}, **made}, ())
+    if layout.published is not None:
+        with pointing_at(file.where(("published",))):
+            layout = layout.model_copy(update={"published": str(published.locate(layout.published, path))})
+    taken = {"report"}  # names of files
+    for kind, found in places.items():
+        for (place, _), part in zip(found, made[kind], strict=True):
+            if part.name in taken:
+                raise file.error((*place, "name"), f"{part.name!r} is taken; each part needs a name of its own, it becomes a file beside report.md")
+            taken.add(part.name)
+            _check(part, place, file, layout.published)
+    return layout
+
+
+def _part(file: TomlFile, model: type[Placed], place: Place, values: dict) -> Placed:
+    """A table or figure; a column may be just its benchmark, a row just what it selects."""
+    made = dict(values)
+    for key, (kind, short) in SHORT.items():
+        found = values.get(key)
+        if not isinstance(found, list) or not found:
+            raise file.error((*place, key), "expected a list with something in it")
+        items = [item if isinstance(item, dict) else {short: item} for item in found]
+        made[key] = [file.build(kind, item, (*place, key, number)) for number, item in enumerate(items)]
+    return file.build(model, made, place)
+
+
+@cache
+def _data_set(name: str) -> registry.Plugin:
+    return registry.find("datasets", name)
+
+
+def _check(part: TableLayout | FigureLayout, place: Place, file: TomlFile, numbers: str | None) -> None:
+    """Every name means something. Raises InputError."""
+    for number, column in enumerate(part.columns):
+        dataset, _, splits = column.benchmark.rpartition("/")
+        own = (*place, "columns", number, "benchmark")
+        if not whole_number(splits):
+            raise file.error(own, f"{column.benchmark!r} is not a benchmark; expected DATASET/TASKS, such as glyphs/10")
+        with pointing_at(file.where(own)):
+            _data_set(dataset.partition(":")[0])
+    for number, row in enumerate(part.rows):
+        _check_row(part, row, (*place, "rows", number), file, numbers)
+    if not isinstance(part, TableLayout):
+        return
+    if not part.metrics:
+        raise file.error((*place, "metrics"), "expected at least one, such as accuracy")
+    if not (part.method_column or part.labels):
+        raise file.error((*place, "method_column"), "false leaves no name of a row; give labels")
+    if part.published and not numbers:
+        raise file.error((*place, "published"), "needs the file of published numbers at the top of this one")
+    if part.baseline is not None and part.baseline not in [row.select for row in part.rows]:
+        raise unknown("baseline", part.baseline, [row.select for row in part.rows if row.select], file.where((*place, "baseline")))
+
+
+def _check_row(part: TableLayout | FigureLayout, row: RowLayout, place: Place, file: TomlFile, numbers: str | None) -> None:
+    """A row says what it is, once, and has no more labels than its table has headings. Raises InputError."""
+    if row.select is not None and row.imported is not None:
+        raise file.error((*place, "imported"), "a row has either select or imported, not both")
+    if row.select is None and row.imported is None and (row.published is None or isinstance(part, FigureLayout)):
+        raise file.error(place, "a row needs select, imported or (in a table) published")
+    if row.select is not None:
+        with pointing_at(file.where((*place, "select"))):
+            selector(row.select)
+    if isinstance(part, TableLayout):
+        if len(row.labels) > len(part.labels):
+            raise file.error((*place, "labels"), f"{len(row.labels)} labels, but the table's labels give {len(part.labels)} columns a heading")
+        if row.published and not (part.published and numbers):
+            raise file.error((*place, "published"), "needs the label of the paper's table (published) in its table, and the file at the top")

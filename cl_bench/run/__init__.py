@@ -1,0 +1,1 @@
+"""One run: a specification in, a record out, saved after every task and resumable there."""

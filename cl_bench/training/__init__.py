@@ -1,0 +1,1 @@
+"""The contract of a method, and the one loop that trains it."""

@@ -1,0 +1,224 @@
+"""The contract of a continual-learning method."""
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn, optim
+from torch.nn import functional as F
+
+from cl_bench.config import Strict
+from cl_bench.data.batch import Batch
+from cl_bench.data.stream import StreamInfo, Task, TaskInfo
+from cl_bench.nn.backbone import Backbone
+from cl_bench.nn.precision import network_in
+from cl_bench.training.phase import Phase
+from cl_bench.training.trainer import Trainer
+from cl_bench.training.work import Extra
+
+
+class Method(nn.Module, ABC):
+    """A method plugin: a file in `methods/` that sets `METHOD` to a subclass of this."""
+
+    Config: ClassVar[type[Strict]]
+    PRESET: ClassVar[str | None] = None  # settings of the method's paper, used on the benchmarks they cover: a file in methods/presets/
+    TRANSFORM: ClassVar[dict] = {}  # `Transform` values of its own where they differ from the data set's
+    AS_PUBLISHED: ClassVar[dict] = {}  # options and `Transform` values of the published code where the defaults do otherwise
+    LEFT_DIFFERENT: ClassVar[tuple[str, ...]] = ()  # what the published code does otherwise even then, a sentence each
+    # the settings that decide how the first task is trained, by the same code in all methods that name them; never inherited
+    TRUNK: ClassVar[type[Strict] | None] = None
+    SMALL: ClassVar[dict] = {}  # options for trials on a toy network of two blocks, 32 wide, with seven classes in three tasks
+    version: ClassVar[int] = 1  # raise it when results change: it is part of the run id
+    display: ClassVar[str]  # name in tables
+    joint: ClassVar[bool] = False  # learns all classes as one task (an upper bound)
+    frozen: ClassVar[bool] = False  # predicts from un-prompted features alone, so that no image passes the network twice
+    queries: ClassVar[bool] = False  # asks for an image's un-prompted features too
+    current_task_loss: ClassVar[bool] = False  # the loss compares the current task's classes only: one class a task gives no gradient
+
+    def __init__(self, config: Strict, backbone: Backbone, stream: StreamInfo):
+        super().__init__()
+        self.config, self.backbone, self.stream = config, backbone, stream
+
+    def learn(self, task: Task, trainer: Trainer) -> None:
+        """Learn one task; called once per task, in order."""
+        self.grow(task)
+        self.begin_task(task, trainer)
+        trainer.first_task.fit(self, trainer, lambda: self.minimise(task, trainer))
+        self.end_task(task, trainer)
+
+    def begin_task(self, task: Task, trainer: Trainer) -> None:
+        """What comes before the phases, but for `grow`."""
+
+    def phases(self, task: TaskInfo) -> list[Phase]:
+        """The optimisations of a task, in order; none for what has no gradient. Costs are counted from them: they look at no image."""
+        return []
+
+    def minimise(self, task: Task, trainer: Trainer) -> None:
+        """All phases, in training mode: dropout, where a method has any, is on in them and nowhere else."""
+        phases = self.phases(task)
+        self.train()
+        for phase in phases:
+            trainer.fit(task, phase, sum(each.passes for each in phases))
+        self.eval()
+
+    def end_task(self, task: Task, trainer: Trainer) -> None:
+        """What comes behind the phases: statistics, closed forms, alignment."""
+
+    @abstractmethod
+    def predict(self, batch: Batch) -> Tensor:
+        """Scores (B, K_seen) of a batch's images (B, 3, H, W); changes nothing, and a row depends on its own image alone.
+
+        What does otherwise by name, as published code does, says so: see `predicts_together`; scores (B, K) of all classes of the stream let
+        those compete that no task has brought yet.
+        """
+
+    @abstractmethod
+    def grow(self, task: TaskInfo) -> None:
+        """Allocate what the task adds to the state; called before it is learned, and once per learned task before a checkpoint is loaded."""
+
+    def loss_within(self, batch: Batch, task: TaskInfo) -> Tensor:
+        """Summed cross-entropy of `predict`'s scores among the classes of the images' task, over the temperature of training where there is one."""
+        scores = self.predict(batch)[:, task.first_label : task.first_label + len(task.classes)]  # (B, c)
+        return F.cross_entropy(scores / getattr(self.config, "temperature", 1.0), batch.labels - task.first_label, reduction="sum")
+
+    @torch.inference_mode()
+    def mean_loss(self, task: Task, precision: str = "fp32", batch: int = 256) -> float:
+        """The mean of `loss_within` over a task's training images as at evaluation; nothing is learned from them."""
+        total = torch.zeros((), dtype=torch.float64, device=self.device)
+        for part in task.plain(batch):
+            with network_in(precision):
+                total += self.loss_within(part, task)
+        return float(total) / len(task)
+
+    @property
+    def statistics_name(self) -> str | None:
+        """The name under which runs with the same first task share its statistics, see `Trainer.once`; None where they do not."""
+        return None
+
+    def is_last(self, task: TaskInfo) -> bool:
+        """Whether no task follows, so that what later tasks need is not computed."""
+        return task.index == self.stream.num_tasks - 1
+
+    def trained_images(self, task: TaskInfo, images: int) -> int:
+        """Images that pass forward and backward through the network while a task of so many is learned."""
+        return sum(phase.image_passes(images) for phase in self.phases(task))
+
+    def statistics_images(self, task: TaskInfo, images: int) -> int:
+        """Images that pass forward besides, for statistics: of what has no phases, each once."""
+        return images
+
+    def images_seen(self, task: TaskInfo, images: int) -> int:
+        """Images that pass through the network while a task of so many images is learned, as a trainer counts them."""
+        return self.trained_images(task, images) + self.statistics_images(task, images)
+
+    def forwards(self, task: TaskInfo, images: int, augmented: bool) -> int:
+        """Forward-equivalents of learning a task of so many images, see `Phase.forwards`."""
+        trained = sum(phase.forwards * phase.image_passes(images) for phase in self.phases(task))
+        return trained + self.statistics_images(task, images)
+
+    def extra(self) -> Extra:
+        """What the method adds to the network's work, for planning."""
+        return Extra()
+
+    @property
+    def keeps(self) -> str:
+        """What a table must say is kept of old tasks' images besides what was trained, such as "a Gaussian of features per class"; "" for nothing."""
+        return ""
+
+    @property
+    def prediction_passes(self) -> int:
+        """Forward passes of one image at prediction: 1, 2 with a query, as many as tasks where each has a network of its own."""
+        return 1 + self.queries
+
+    @property
+    def predicts_together(self) -> int | None:
+        """Where predictions depend on the batch: how many test images, all of one task, are predicted at a time. None: any."""
+        return None
+
+    @property
+    def couples_batch(self) -> bool:
+        """Whether the loss of an image depends on those beside it, so that a batch cannot be learned in parts."""
+        return False
+
+    def diagnostics(self) -> dict:
+        """JSON values about the task just learned, kept in the record."""
+        return {}
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything but the frozen backbone that predicting and going on need."""
+        return {name: value for name, value in self.state_dict().items() if not name.startswith("backbone.")}
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Restore what `state` returned, after as many calls of `grow`. Raises RuntimeError when names or shapes differ."""
+        expected = self.state()
+        if set(state) != set(expected):
+            raise RuntimeError(f"the checkpoint holds {sorted(set(state) ^ set(expected))[:3]} where the method does not, or the other way round")
+        self.load_state_dict(state, strict=False)
+
+    @classmethod
+    def trunk(cls, config: Strict) -> dict | None:
+        """JSON values that decide how the first task is trained; methods with equal ones train it alike, bit for bit. None: never shared."""
+        kind = cls.__dict__.get("TRUNK")
+        return kind and {"trunk": kind.__name__, **config.model_dump(mode="json", include=set(kind.model_fields))}
+
+    def trained(self) -> dict[str, Tensor]:
+        """What training a task leaves behind, before statistics: all that is trained."""
+        return {name: parameter for name, parameter in self.named_parameters() if parameter.requires_grad}
+
+    def load_trained(self, tensors: dict[str, Tensor]) -> None:
+        """Take over what `trained` returned."""
+        with torch.no_grad():
+            for name, parameter in self.named_parameters():
+                if parameter.requires_grad:
+                    parameter.copy_(tensors[name])
+
+    @property
+    def device(self):
+        """Where the backbone lives."""
+        return next(self.backbone.parameters()).device
+
+
+class GradientMethod(Method):
+    """A method of one phase, with the config's batch, passes and learning rate."""
+
+    def phases(self, task: TaskInfo) -> list[Phase]:
+        """That phase, made of what follows."""
+        return [
+            Phase(
+                loss=lambda batch: self.loss(batch, task),
+                optimizer=lambda: self.make_optimizer(task),
+                batch=self.config.batch,
+                passes=self.config.passes,
+                repeats=self.repeats(),
+                rate=lambda done, group: self.rate(done),
+                drop_last=self.drop_last(),
+                after_backward=lambda: self.after_backward(task),
+            )
+        ]
+
+    @abstractmethod
+    def loss(self, batch: Batch, task: TaskInfo) -> Tensor:
+        """The scalar to minimise; labels are positions in the class order."""
+
+    @abstractmethod
+    def make_optimizer(self, task: TaskInfo) -> optim.Optimizer:
+        """A fresh optimiser for the task; a method that projects the finished update does it in here."""
+
+    def repeats(self) -> int:
+        """Passes that share one shuffle (and one learning rate)."""
+        return 1
+
+    def rate(self, done: int) -> float:
+        """Factor on the learning rate after `done` passes of the task."""
+        return 1.0
+
+    def drop_last(self) -> bool:
+        """Whether a pass leaves out its last partial batch, as some published code does."""
+        return False
+
+    def after_backward(self, task: TaskInfo) -> None:
+        """Called between backward and the optimiser's step: a method that projects gradients edits `.grad` here."""
+
+    def statistics_images(self, task: TaskInfo, images: int) -> int:
+        """None, unless a subclass wants some."""
+        return 0

@@ -1,0 +1,36 @@
+"""One optimisation over a task: what is minimised, with what, and how often the images pass."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import Tensor, optim
+
+from cl_bench.data.batch import Batch
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A method learns a task in phases, one after the other; a paper with two stages has two. Costs are counted from the same values.
+
+    A pass shows every image once. The passes of a task are numbered through all its phases, so that none repeats the shuffle or the
+    augmentation of another.
+    """
+
+    loss: Callable[[Batch], Tensor]  # the scalar to minimise
+    optimizer: Callable[[], optim.Optimizer]  # makes a new one; its parameters are what the phase trains
+    batch: int
+    passes: int
+    repeats: int = 1  # passes that share one shuffle and one learning rate
+    rate: Callable[[int, dict], float] = lambda done, group: 1.0  # factor on a parameter group's learning rate after `done` passes
+    drop_last: bool = False  # leave out the last partial batch of a shuffle
+    after_backward: Callable[[], None] = lambda: None  # between backward and step: gradients may be edited
+    after_step: Callable[[], None] = lambda: None
+    name: str = "training"  # in messages
+    advice: str = "lower learning_rate"  # what to do when its loss is not finite
+    forwards: int = 2  # forward-equivalents of an image: one forward and one backward to the inputs; 3 where all weights get a gradient
+
+    def image_passes(self, images: int) -> int:
+        """Images that pass forward and backward on a task of so many images; in constant time."""
+        whole, rest = divmod(self.passes, self.repeats)  # shuffles, and passes of the last one
+        left_out = self.batch if self.drop_last else 1
+        return whole * (self.repeats * images // left_out * left_out) + rest * images // left_out * left_out

@@ -1,0 +1,54 @@
+"""Prompts in the first blocks of a frozen ViT: the common body of methods that tune them (VPT-deep: Jia et al., ECCV 2022)."""
+
+from abc import abstractmethod
+
+import torch
+from torch import optim
+
+from cl_bench import seeds
+from cl_bench.config import Strict
+from cl_bench.data.stream import StreamInfo, TaskInfo
+from cl_bench.nn.backbone import Backbone
+from cl_bench.nn.prompts import DeepPrompts
+from cl_bench.training.method import GradientMethod
+from cl_bench.training.work import Extra
+
+
+class Prompted(GradientMethod):
+    """Prompts in the first blocks of a frozen ViT, a new Adam for every task; subclasses say what the scores are and what is trained besides."""
+
+    PRESET = "nsp2-paper"
+    current_task_loss = True
+    statistics_batch = 100
+
+    def __init__(self, config: Strict, backbone: Backbone, stream: StreamInfo):
+        super().__init__(config, backbone, stream)
+        layers = backbone.first_blocks(config.layers)
+        self.prompts = DeepPrompts(layers, config.prompts, backbone.width, seeds.generator(stream.init_seed, "prompts")).to(self.device)
+
+    @property
+    def P(self) -> torch.nn.Parameter:
+        """The prompts of all prompted blocks, (L, M, D)."""
+        return self.prompts.P
+
+    def extra(self) -> Extra:
+        """M keys for every block with prompts, projected once a step."""
+        layers, M, D = self.P.shape
+        return Extra(keys=dict.fromkeys(range(layers), M), step=2.0 * layers * M * D * D)
+
+    @abstractmethod
+    def trained_parameters(self) -> list:
+        """The prompts and what else is trained, as parameters or parameter groups."""
+
+    def make_optimizer(self, task: TaskInfo) -> optim.Optimizer:
+        """A new Adam for all that is trained."""
+        return optim.Adam(self.trained_parameters(), **self.adam_settings())
+
+    def adam_settings(self) -> dict:
+        """Learning rate and coupled weight decay; betas 0.9 and 0.999, eps 1e-8 are torch's own."""
+        return {"lr": self.config.learning_rate, "weight_decay": self.config.weight_decay, "fused": self.device.type == "cuda"}
+
+    def rate(self, done: int) -> float:
+        """A tenth after 0.4 and again after 0.7 (or 0.5 and 0.8) of the passes."""
+        milestones = (0.4, 0.7) if self.config.lr_milestones == "code" else (0.5, 0.8)
+        return 0.1 ** sum(done >= milestone * self.config.passes - 1e-9 for milestone in milestones)

@@ -1,0 +1,139 @@
+"""Methods that choose prompts by a query: the common body of L2P, DualPrompt and CODA-Prompt.
+
+The query of an image is its class token after the final norm of the frozen, un-prompted network: computed once per image where the image always
+enters in the same way, else one more forward pass on the same weights. Cross-entropy over the current task's classes, which equals masking all
+other scores with minus infinity; Adam without weight decay, new for every task; global gradient norm clipped.
+"""
+
+from abc import abstractmethod
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, optim
+from torch.nn import functional as F
+
+from cl_bench import seeds
+from cl_bench.config import Strict
+from cl_bench.data.batch import Batch
+from cl_bench.data.stream import StreamInfo, Task, TaskInfo
+from cl_bench.nn.backbone import Backbone, require_class_token
+from cl_bench.nn.heads import HeadInit, TaskHeads, new_head
+from cl_bench.nn.pool import tally
+from cl_bench.training.method import GradientMethod
+from cl_bench.training.trainer import Trainer
+
+
+class QueryTuningConfig(Strict):
+    """Settings of every method with a query."""
+
+    learning_rate: float = Field(0.001875, gt=0)
+    batch: int = Field(16, ge=1)
+    passes: int = Field(5, ge=1)
+    grad_clip: float = Field(1.0, ge=0)  # largest global norm of the gradient, head included; 0: no clipping
+    head_init: HeadInit = "normal"  # std 0.02 and zero bias (public ports), or U(-1/sqrt(D), 1/sqrt(D)) for both
+    # classes that compete at prediction: those learned, or (public ports) also those to come, with untrained rows of the head
+    eval_classes: Literal["seen", "all"] = "seen"
+
+
+class QueryTuning(GradientMethod):
+    """A frozen ViT with prompts that depend on the image's query; subclasses say which and how they act."""
+
+    PRESET = "nsp2-paper"
+    current_task_loss = True
+    queries = True
+    statistics_batch = 100
+    statistics_query = True  # whether statistics ask for queries
+
+    def __init__(self, config: QueryTuningConfig, backbone: Backbone, stream: StreamInfo):
+        super().__init__(config, backbone, stream)
+        require_class_token(backbone, self.display)
+        self.head = TaskHeads(backbone.width)
+        self.unlearned = [self._new_head(*size) for size in enumerate(stream.task_sizes)] if config.eval_classes == "all" else []
+        self.counts: dict[str, Tensor] = {}
+
+    @abstractmethod
+    def trained_prompts(self) -> list[torch.nn.Parameter]:
+        """Prompts, keys and what else is trained besides the head."""
+
+    @abstractmethod
+    def represent(self, images: Tensor, q: Tensor) -> Tensor:
+        """Features (B, D) of images with queries q (B, D), as at prediction."""
+
+    @property
+    def tasks_seen(self) -> int:
+        """Tasks begun so far, the current one included."""
+        return len(self.head.heads)
+
+    def grow(self, task: TaskInfo) -> None:
+        """Add the task's rows of the head."""
+        self.head.grow(len(task.classes), self._head_generator(task.index), self.config.head_init, self.device)
+
+    def _head_generator(self, index: int) -> torch.Generator:
+        return seeds.generator(self.stream.init_seed, "head", index)
+
+    def _new_head(self, index: int, classes: int) -> tuple[Tensor, Tensor]:
+        """Weight and bias with which a task will start."""
+        head = new_head(self.backbone.width, classes, self.config.head_init, self._head_generator(index)).to(self.device)
+        return head.weight.detach(), head.bias.detach()
+
+    def begin_task(self, task: Task, trainer: Trainer) -> None:
+        """Start counting choices anew."""
+        self.counts = {}
+
+    def count(self, name: str, chosen: Tensor, size: int, times: int = 1) -> None:
+        """Add choices among `size` entries to a histogram of the diagnostics."""
+        self.counts[name] = self.counts.get(name, 0) + times * tally(chosen, size)
+
+    def cross_entropy(self, features: Tensor, labels: Tensor, task: TaskInfo) -> Tensor:
+        """CE over the current task's classes."""
+        return F.cross_entropy(self.head.current(features), labels - task.first_label)
+
+    def trained_parameters(self) -> list[torch.nn.Parameter]:
+        """What is trained, then weight and bias of the current head."""
+        return [*self.trained_prompts(), *self.head.heads[-1].parameters()]
+
+    def forwards(self, task: TaskInfo, images: int, augmented: bool) -> int:
+        """As for every method, and the queries: one an image where images enter unchanged, else one a step and one for statistics."""
+        asked = self.trained_images(task, images) + self.statistics_query * self.statistics_images(task, images)
+        return super().forwards(task, images, augmented) + (asked if augmented else images)
+
+    def adam_settings(self) -> dict:
+        """The learning rate; no weight decay, betas 0.9 and 0.999."""
+        return {"lr": self.config.learning_rate, "fused": self.device.type == "cuda"}
+
+    def make_optimizer(self, task: TaskInfo) -> optim.Optimizer:
+        """A new Adam for all that is trained."""
+        return optim.Adam(self.trained_parameters(), **self.adam_settings())
+
+    def after_backward(self, task: TaskInfo) -> None:
+        """Clip the global gradient norm."""
+        if self.config.grad_clip:
+            torch.nn.utils.clip_grad_norm_(self.trained_parameters(), self.config.grad_clip)
+
+    def minimise(self, task: Task, trainer: Trainer) -> None:
+        """All passes; the histograms are those of all images, whichever process saw them."""
+        super().minimise(task, trainer)
+        trainer.world.add(self.counts.values())
+
+    def trained(self) -> dict[str, Tensor]:
+        """With the histograms."""
+        return {**super().trained(), **{f"counts.{name}": counts for name, counts in self.counts.items()}}
+
+    def load_trained(self, tensors: dict[str, Tensor]) -> None:
+        """With the histograms."""
+        super().load_trained(tensors)
+        self.counts = {name.removeprefix("counts."): counts for name, counts in tensors.items() if name.startswith("counts.")}
+
+    def diagnostics(self) -> dict:
+        """How often each entry was chosen for a training image."""
+        return {name: counts.tolist() for name, counts in self.counts.items()}
+
+    def predict(self, batch: Batch) -> Tensor:
+        """Scores of all classes seen, (B, K_seen), or with `eval_classes=all` of all classes of the stream."""
+        return self.classify(self.represent(batch.images, batch.frozen_features(self.backbone)))
+
+    def classify(self, features: Tensor) -> Tensor:
+        """Scores of features (B, D)."""
+        to_come = [F.linear(features, weight, bias) for weight, bias in self.unlearned[self.tasks_seen :]]
+        return torch.cat([self.head(features), *to_come], dim=1)

@@ -1,0 +1,121 @@
+"""How much a run computes besides the frozen network's own passes, roughly: multiply-adds of attention and MLP with the method's keys and tokens.
+
+Planning compares methods and settings on one network with it. It knows nothing of kernels and memory bandwidth: seconds come from what was
+measured, and are scaled by the work that a setting has more or less of.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from cl_bench.training.method import Method
+
+EIGEN = 10  # multiply-adds of a decomposition of an n x n matrix, in n^3
+
+
+@dataclass(frozen=True)
+class Extra:
+    """What a method adds to the frozen network's own work on an image. All but the first two are multiply-adds, or bytes."""
+
+    keys: Mapping[int, int] = field(default_factory=dict)  # block -> keys and values that an image's tokens attend to besides themselves
+    tokens: Mapping[int, int] = field(default_factory=dict)  # block -> tokens that join the image's there and stay
+    image: float = 0.0  # for each image: choosing and mixing prompts
+    step: float = 0.0  # for each batch that is trained on: projecting prompts and updates
+    statistics: float = 0.0  # for each image of the statistics after a task, besides its pass
+    task: float = 0.0  # after each task: decompositions, refinement
+    working_bytes: float = 0.0  # while learning, besides the state and activations
+
+
+def with_null_spaces(found: Extra, P: torch.Tensor, vit: torch.nn.Module, b1: bool, b2: bool, blocks: int) -> Extra:
+    """With both projections of every update of prompts P (L, M, D), the second moments of their attention, and the null spaces of these; B_2
+    has so many diagonal blocks."""
+    layers, M, D = map(float, P.shape)
+    rows = vit.blocks[0].attn.num_heads * (vit.patch_embed.num_patches + vit.num_prefix_tokens)
+    return replace(
+        found,
+        step=found.step + layers * (b1 * M * D * D + b2 * M * M * D),
+        statistics=found.statistics + layers * rows * (b1 or b2) * M * M,
+        task=found.task + b2 * EIGEN * layers * M**3 / blocks**2,
+        working_bytes=found.working_bytes + 8 * layers * M * M,
+    )
+
+
+@dataclass(frozen=True)
+class Work:
+    """Multiply-adds of one image's pass through the bare network and under prompts, and what learning adds to it."""
+
+    bare: float
+    image: float
+    extra: Extra
+    batch: int
+
+    @property
+    def learning(self) -> float:
+        """A pass of training, of which a step has a forward and a backward one, in passes through the bare network."""
+        return (self.image + self.extra.step / self.batch / 2) / self.bare
+
+    @property
+    def predicting(self) -> float:
+        """A pass of prediction, in passes through the bare network."""
+        return self.image / self.bare
+
+    def of_learning(self, images: int, statistics: int, tasks: int) -> float:
+        """Learning so many tasks with so many image passes, of which some are for statistics, in passes through the bare network."""
+        return images * self.learning + (statistics * self.extra.statistics + tasks * self.extra.task) / self.bare
+
+
+def tokens(vit: torch.nn.Module) -> int:
+    """Of an image."""
+    return vit.patch_embed.num_patches + vit.num_prefix_tokens
+
+
+def through(vit: torch.nn.Module, module: torch.nn.Module) -> float:
+    """Multiply-adds of an image all of whose tokens pass every matrix of a module once, in the last block too."""
+    return float(tokens(vit)) * sum(parameter.numel() for parameter in module.parameters())
+
+
+def of(method: "Method", images: int) -> Work:
+    """The work of a method that learns tasks of about so many images."""
+    extra, vit = method.extra(), method.backbone.vit
+    batch = max(1, min(images, getattr(method.config, "batch", 1)))
+    read = method.backbone.read
+    return Work(_network(vit, Extra(), read), _network(vit, extra, read) + extra.image, extra, batch)
+
+
+def _network(vit: torch.nn.Module, extra: Extra, read: int | None) -> float:
+    """Multiply-adds of one image's forward pass; the last block computes the first `read` tokens alone (None: all)."""
+    count = tokens(vit)
+    total = float(vit.patch_embed.num_patches * vit.patch_embed.proj.weight.numel())
+    for index, block in enumerate(vit.blocks):
+        count += extra.tokens.get(index, 0)
+        asking = count if read is None or index < len(vit.blocks) - 1 else read
+        D, inner, hidden = vit.embed_dim, block.attn.proj.in_features, block.mlp.fc1.out_features
+        total += 2.0 * count * D * inner + 2.0 * asking * D * (inner + hidden)  # keys and values; queries, output and MLP
+        total += 2.0 * asking * (count + extra.keys.get(index, 0)) * inner
+    return total
+
+
+def memory_bytes(method: "Method", images: int) -> float:
+    """What learning takes at least besides the network: state, gradients, Adam's two moments, and the attention of a batch on added keys."""
+    extra, vit = method.extra(), method.backbone.vit
+    state = sum(_bytes(value) for value in method.state().values())
+    trained = sum(_bytes(parameter) for parameter in method.parameters() if parameter.requires_grad)
+    batch = min(images, getattr(method.config, "batch", 1))
+    return state + 3 * trained + batch * (_attention_bytes(vit, extra) - _attention_bytes(vit, Extra())) + extra.working_bytes
+
+
+def _attention_bytes(vit: torch.nn.Module, extra: Extra) -> float:
+    """An image's keys, values and attention maps in all blocks, fp32."""
+    count, total = tokens(vit), 0.0
+    for index, block in enumerate(vit.blocks):
+        count += extra.tokens.get(index, 0)
+        keys = count + extra.keys.get(index, 0)
+        total += 4.0 * keys * (block.attn.num_heads * count + 2 * block.attn.proj.in_features)
+    return total
+
+
+def _bytes(tensor: torch.Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
