@@ -7,7 +7,6 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from cl_bench import yaml_file
 from cl_bench.errors import InputError
 
 
@@ -65,15 +64,6 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 def whole_number(text: str) -> int | None:
     """A number of at most 18 digits from 0 to 9, None for what is none: not such as "²", "١٠" or "1_0"."""
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else None
-
-
-def parse_scalar(text: str):
-    """A command-line value as YAML reads it (on/off, numbers, null), with 1e-3 read as a number too. Raises InputError."""
-    try:
-        value = yaml_file.value(text)
-    except InputError as error:
-        raise InputError(f"{error}; expected a number, on, off, null or a word") from None
-    return number_or_word(value) if isinstance(value, str) else value
 
 
 def number_or_word(text: str) -> float | str:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from cl_bench.escape import visible
+from cl_bench.text.escape import visible
 
 
 @contextmanager

@@ -3,8 +3,9 @@
 import itertools
 import re
 
-from cl_bench.config import parse_scalar, whole_number
+from cl_bench.config import number_or_word, whole_number
 from cl_bench.errors import InputError
+from cl_bench.text import yaml_file
 
 FIRST_SEED = 2024  # the published code runs seeds 2024, 2025, 2026
 
@@ -84,3 +85,12 @@ def method_text(name: str, options: dict[str, list]) -> str:
     """A method with alternatives of its options as it is written on the command line."""
     inside = ",".join(f"{key}={'|'.join(format_option(value) for value in values)}" for key, values in options.items())
     return f"{name}[{inside}]" if inside else name
+
+
+def parse_scalar(text: str):
+    """A command-line value as YAML reads it (on/off, numbers, null), with 1e-3 read as a number too. Raises InputError."""
+    try:
+        value = yaml_file.value(text)
+    except InputError as error:
+        raise InputError(f"{error}; expected a number, on, off, null or a word") from None
+    return number_or_word(value) if isinstance(value, str) else value

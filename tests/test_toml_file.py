@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cl_bench import toml_file
 from cl_bench.config import Strict
 from cl_bench.errors import InputError
+from cl_bench.report import toml_file
 
 ROOT = Path(__file__).resolve().parents[1]
 FILES = sorted(

@@ -2,11 +2,11 @@
 
 import pytest
 
-from cl_bench import yaml_file
 from cl_bench.errors import InputError
 from cl_bench.notation import parse_splits, without_synonyms
 from cl_bench.plan import tune
 from cl_bench.plan.request import parse_settings, request_from
+from cl_bench.text import yaml_file
 
 LAUGHS = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n" for before, name in zip("abcdefgh", "bcdefghi", strict=True)

@@ -3,6 +3,6 @@
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line, see `cl_bench.cli.run.main`."""
-    from cl_bench.cli.main import main as run
+    from cl_bench.cli.app import main as run
 
     run(arguments)

@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from cl_bench import output
 from cl_bench.cli import options as opt
 from cl_bench.cli.app import app
+from cl_bench.text import output
 
 Optional = typer.Option
 

@@ -5,10 +5,10 @@ from typing import Annotated, Literal
 
 import typer
 
-from cl_bench import output
 from cl_bench.cli import options as opt
 from cl_bench.cli.app import FIRST, app, counted, require_all, warn, were
 from cl_bench.errors import RunFailed
+from cl_bench.text import output
 
 Optional = typer.Option
 

@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Sequence
 
 import cl_bench
-from cl_bench import user_text
+from cl_bench.text import user_text
 
 CODE = 70  # "internal software error" of sysexits.h
 MOST_SHOWN = 300  # characters of what an exception says

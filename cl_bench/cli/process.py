@@ -9,10 +9,10 @@ from typing import Annotated
 
 import typer
 
-from cl_bench import output
 from cl_bench.cli import options as opt
 from cl_bench.cli.app import app, exit_with
 from cl_bench.errors import Busy, CannotWrite, OutOfMemory, Stopped
+from cl_bench.text import output
 
 Optional = typer.Option
 
@@ -81,7 +81,7 @@ def run_told() -> None:
     log = os.open(told["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     for stream in (1, 2):
         os.dup2(log, stream)
-    from cl_bench.cli.main import main
+    from cl_bench.cli.app import main
 
     main(told["arguments"])
 

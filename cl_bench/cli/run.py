@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
-from cl_bench import output
 from cl_bench.cli import options as opt
 from cl_bench.cli.app import app, planned, remark, require_all, require_readable, show
 from cl_bench.errors import InputError, RunFailed
+from cl_bench.text import output
 
 Optional = typer.Option
 
@@ -158,6 +158,3 @@ def check(request, device: opt.Device = "auto", results: opt.Results = Path("res
     found = states.of_plan(plan.specs, Store(results))
     output.say_lines(check.plan_lines(plan, Store(results), places.devices(device), found))
     require_readable(found)
-
-
-from cl_bench.cli import bench, exchange, process  # noqa: E402, F401 - register their commands, after those above in the help

@@ -15,8 +15,8 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 
 from cl_bench.console import bar
 from cl_bench.errors import UNREADABLE_ARCHIVE, InputError
-from cl_bench.escape import visible
 from cl_bench.files import write_atomically
+from cl_bench.text.escape import visible
 
 CHUNK_BYTES = 1 << 16
 pooch.get_logger().setLevel("WARNING")

@@ -9,7 +9,7 @@ from pathlib import Path
 from PIL import Image
 
 from cl_bench.errors import InputError
-from cl_bench.user_text import composed, printable
+from cl_bench.text.user_text import composed, printable
 
 NAMED = 3  # of the entries that are not used, the first ones are named
 # of images that Pillow does not read, which are errors to be mended, not files to be skipped

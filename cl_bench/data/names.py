@@ -7,7 +7,7 @@ from pathlib import Path
 from cl_bench.config import unknown
 from cl_bench.data.source import Source
 from cl_bench.errors import InputError
-from cl_bench.user_text import composed, read
+from cl_bench.text.user_text import composed, read
 
 SHOWN = 3  # classes whose sentences are shown
 CODE = re.compile(r"n\d{8}|\d+([ ._-].*)?|[A-Za-z]?\d+")  # such as n01440764, 001.Black_footed_Albatross, c12: no words for a class

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from cl_bench import user_text
 from cl_bench.config import whole_number
 from cl_bench.errors import InputError
+from cl_bench.text import user_text
 
 SHUFFLED, NATURAL = "nsp2", "natural"
 

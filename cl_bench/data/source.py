@@ -11,7 +11,7 @@ import numpy as np
 from cl_bench.config import Transform, canonical_json
 from cl_bench.data.images import ImageSet
 from cl_bench.errors import InputError
-from cl_bench.user_text import short
+from cl_bench.text.user_text import short
 
 if TYPE_CHECKING:
     pass

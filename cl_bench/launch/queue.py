@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from cl_bench.records import locks
+from cl_bench.records import file_lock, locks
 from cl_bench.records.record import RunSpec
 from cl_bench.records.store import Store
 from cl_bench.run import shared_first_task
@@ -54,7 +54,7 @@ class Board:
         """Whether another process works on the run; where that cannot be known, the run itself finds out and says so."""
         try:
             return locks.is_held(self._store, spec)
-        except locks.CannotLock:
+        except file_lock.CannotLock:
             return False
 
     @property

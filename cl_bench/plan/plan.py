@@ -12,7 +12,6 @@ from cl_bench.data.source import Source
 from cl_bench.data.stream import StreamInfo
 from cl_bench.data.subset import require_image_per_class
 from cl_bench.errors import InputError
-from cl_bench.escape import visible
 from cl_bench.nn import load
 from cl_bench.notation import AS_PUBLISHED, SYNONYMS, format_option, parse_methods, parse_seeds, parse_splits, without_synonyms
 from cl_bench.plan import outline
@@ -20,6 +19,7 @@ from cl_bench.plan.expand import parts
 from cl_bench.plan.request import Request, single_run
 from cl_bench.presets import published_behavior, settings_for
 from cl_bench.records.record import CORE_VERSIONS, Precision, RunSpec
+from cl_bench.text.escape import visible
 from cl_bench.training.method import Method
 
 RUN_SETTINGS = ("precision",)

@@ -9,10 +9,11 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from cl_bench import plugin_folders, yaml_file
-from cl_bench.config import Strict, build_config, number_or_word, parse_scalar, unknown
+from cl_bench import plugin_folders
+from cl_bench.config import Strict, build_config, number_or_word, unknown
 from cl_bench.errors import InputError
-from cl_bench.notation import format_option, grids, method_text
+from cl_bench.notation import format_option, grids, method_text, parse_scalar
+from cl_bench.text import yaml_file
 
 LARGEST_IMAGE = 4096  # pixels a side; attention over 65,536 patches of 16 x 16
 

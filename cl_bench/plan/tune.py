@@ -6,16 +6,16 @@ from pathlib import Path
 
 import yaml
 
-from cl_bench import yaml_file
 from cl_bench.config import number_or_word
 from cl_bench.errors import InputError
-from cl_bench.escape import markdown, one_line
 from cl_bench.notation import format_option, method_text, parse_methods, parse_splits
 from cl_bench.plan.expand import parts, spread
 from cl_bench.plan.request import Request
 from cl_bench.records import metrics
 from cl_bench.records.metrics import MEASURES, Conventions
 from cl_bench.records.record import RunRecord, RunSpec
+from cl_bench.text import yaml_file
+from cl_bench.text.escape import markdown, one_line
 
 VALIDATION = 0.25  # NSP2 paper, appendix B
 

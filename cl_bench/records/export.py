@@ -6,11 +6,11 @@ from collections.abc import Container, Sequence
 from pathlib import Path
 
 from cl_bench.errors import InputError
-from cl_bench.escape import csv_field
 from cl_bench.files import write_atomically
 from cl_bench.records import metrics
 from cl_bench.records.record import RunRecord, RunSpec
 from cl_bench.records.store import LeftOut
+from cl_bench.text.escape import csv_field
 
 
 def run_lines(records: Sequence[RunRecord], left_out: Sequence[LeftOut] = (), running: Container[str] = ()) -> list[dict]:

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cl_bench import user_text
 from cl_bench.errors import InputError
+from cl_bench.text import user_text
 
 MISSING = {"", "nan", "na", "n/a", "<na>", "none", "null", "-", "–", "—"}
 NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d{1,2})?", re.IGNORECASE)

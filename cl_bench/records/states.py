@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cl_bench.errors import CannotRead
-from cl_bench.records import locks
+from cl_bench.records import file_lock, locks
 from cl_bench.records.index import Summary
 from cl_bench.records.record import RunRecord, RunSpec
 from cl_bench.records.sealed import DamagedRecord
@@ -77,5 +77,5 @@ def _held(store: Store, folder: str) -> tuple[bool, str | None]:
     """Whether a process works on the run, or why that cannot be known."""
     try:
         return locks.is_held_by_name(store, folder), None
-    except locks.CannotLock as error:
+    except file_lock.CannotLock as error:
         return False, f"whether a process works on it is not known ({error})"

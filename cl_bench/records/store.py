@@ -13,7 +13,7 @@ from typing import Literal
 
 from cl_bench.errors import UNREADABLE_ARCHIVE, CannotRead, CannotWrite, InputError
 from cl_bench.files import write_atomically
-from cl_bench.records import locks
+from cl_bench.records import file_lock
 from cl_bench.records.record import RunRecord, RunSpec
 from cl_bench.records.sealed import DamagedRecord, content_of, is_missing, read_record, seal
 
@@ -82,7 +82,7 @@ class Store:
             write_atomically(probe, b"")
             try:
                 with open(probe, "ab") as file:
-                    locks.take(file, probe, wait=True)
+                    file_lock.take(file, probe, wait=True)
             finally:
                 probe.unlink(missing_ok=True)
         except OSError as error:

@@ -4,8 +4,8 @@ import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 
-from cl_bench.escape import one_line
 from cl_bench.report.table import Cell, Line, Table, heading
+from cl_bench.text.escape import one_line
 
 PACKAGES = ("[utf8]{inputenc}", "{amssymb}", "{booktabs}", "{adjustbox}")
 MOST_NAMED = 8

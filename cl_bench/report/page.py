@@ -10,13 +10,13 @@ from pathlib import Path
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from cl_bench.escape import visible
 from cl_bench.records import metrics
 from cl_bench.records.metrics import Conventions
 from cl_bench.records.record import RunSpec
 from cl_bench.report.render import DIFFERENCE_NOTES, DIFFERENCES, difference_words
 from cl_bench.report.rows import Row
 from cl_bench.report.table import Cell, Table
+from cl_bench.text.escape import visible
 
 TEMPLATE = "page.html.j2"
 

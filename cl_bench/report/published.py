@@ -6,14 +6,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from cl_bench import plugin_folders, presets, toml_file
+from cl_bench import plugin_folders, presets
 from cl_bench.config import Strict, unknown
 from cl_bench.errors import InputError
 from cl_bench.notation import format_option
 from cl_bench.records.metrics import ACCURACY_CONVENTIONS, FORGETTING_CONVENTIONS, Conventions
 from cl_bench.records.record import RunSpec
+from cl_bench.report import toml_file
 from cl_bench.report.settings import options_in, settings_of
-from cl_bench.toml_file import Place, TomlFile
+from cl_bench.report.toml_file import Place, TomlFile
 
 METRICS = ("accuracy", "forgetting")
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from cl_bench.escape import markdown as plain
 from cl_bench.report.table import Cell, Line, Table
+from cl_bench.text.escape import markdown as plain
 
 
 def markdown(table: Table) -> str:

@@ -5,9 +5,9 @@ from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
-from cl_bench.escape import visible
 from cl_bench.report.render import DIFFERENCES, difference_words
 from cl_bench.report.table import Cell, Table
+from cl_bench.text.escape import visible
 
 STYLES = {"best": "bold", "second": "underline", "": ""}
 

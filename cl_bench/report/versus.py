@@ -7,7 +7,6 @@ from pathlib import Path
 
 from cl_bench.config import whole_number
 from cl_bench.errors import InputError
-from cl_bench.escape import markdown
 from cl_bench.records.metrics import Conventions
 from cl_bench.records.record import RunRecord
 from cl_bench.records.store import LeftOut, Store
@@ -19,6 +18,7 @@ from cl_bench.report.significance import Answers, Comparison
 from cl_bench.report.spec import selector
 from cl_bench.report.table import Difference
 from cl_bench.report.write import read_records, require_none
+from cl_bench.text.escape import markdown
 
 
 @dataclass(frozen=True)

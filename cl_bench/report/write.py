@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cl_bench.errors import InputError, RunFailed
-from cl_bench.escape import markdown
 from cl_bench.files import write_atomically
 from cl_bench.records import imported
 from cl_bench.records.metrics import Conventions
@@ -22,6 +21,7 @@ from cl_bench.report.settings import options_in
 from cl_bench.report.significance import Answers
 from cl_bench.report.spec import selector
 from cl_bench.report.table import Table
+from cl_bench.text.escape import markdown
 
 
 @dataclass(frozen=True)

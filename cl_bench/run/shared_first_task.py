@@ -18,7 +18,7 @@ from torch import Tensor
 
 from cl_bench import registry
 from cl_bench.files import write_atomically
-from cl_bench.records import locks, run_files
+from cl_bench.records import file_lock, locks, run_files
 from cl_bench.records.record import RunSpec, digest
 from cl_bench.records.sealed import content_of
 from cl_bench.records.states import state_of
@@ -103,7 +103,7 @@ class StoredFirstTask(FirstTask):
                 lock = stack.enter_context(open(path, "ab"))
             except OSError as error:
                 raise run_files.cannot_write(self._place, error) from error
-            locks.take(lock, path, wait=True)
+            file_lock.take(lock, path, wait=True)
             yield self._facts()
 
     def _facts(self) -> dict:

@@ -4,11 +4,10 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from cl_bench.data.batch import Batch
 from cl_bench.data.stream import Task, TaskInfo
@@ -18,9 +17,6 @@ from cl_bench.seeds import permutation
 from cl_bench.training.distributed import ALONE, World
 from cl_bench.training.phase import Phase
 
-if TYPE_CHECKING:
-    from cl_bench.training.method import Method
-
 
 class FirstTask:
     """The first task of a run by itself, trained and described here; runs that share one extend it."""
@@ -28,7 +24,7 @@ class FirstTask:
     trained_by: str | None = None  # the run that trained it, where that is another
     borrowed_seconds = 0.0  # that what was taken from other runs took to compute
 
-    def fit(self, method: "Method", trainer: "Trainer", train: Callable[[], None]) -> None:
+    def fit(self, method: nn.Module, trainer: "Trainer", train: Callable[[], None]) -> None:
         """Bring the method and the trainer to where `train()` leaves them."""
         train()
 

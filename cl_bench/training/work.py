@@ -6,12 +6,8 @@ measured, and are scaled by the work that a setting has more or less of.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 import torch
-
-if TYPE_CHECKING:
-    from cl_bench.training.method import Method
 
 EIGEN = 10  # multiply-adds of a decomposition of an n x n matrix, in n^3
 
@@ -77,7 +73,7 @@ def through(vit: torch.nn.Module, module: torch.nn.Module) -> float:
     return float(tokens(vit)) * sum(parameter.numel() for parameter in module.parameters())
 
 
-def of(method: "Method", images: int) -> Work:
+def of(method: torch.nn.Module, images: int) -> Work:
     """The work of a method that learns tasks of about so many images."""
     extra, vit = method.extra(), method.backbone.vit
     batch = max(1, min(images, getattr(method.config, "batch", 1)))
@@ -98,7 +94,7 @@ def _network(vit: torch.nn.Module, extra: Extra, read: int | None) -> float:
     return total
 
 
-def memory_bytes(method: "Method", images: int) -> float:
+def memory_bytes(method: torch.nn.Module, images: int) -> float:
     """What learning takes at least besides the network: state, gradients, Adam's two moments, and the attention of a batch on added keys."""
     extra, vit = method.extra(), method.backbone.vit
     state = sum(_bytes(value) for value in method.state().values())

@@ -9,7 +9,7 @@ import toys
 
 from cl_bench import environment
 from cl_bench.cli import app
-from cl_bench.cli.main import main
+from cl_bench.cli.app import main
 from cl_bench.plan.request import Request
 
 

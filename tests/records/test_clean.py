@@ -6,9 +6,9 @@ import shutil
 import pytest
 import runs
 
-from cl_bench.cli.main import main
+from cl_bench.cli.app import main
 from cl_bench.errors import InputError, RunFailed
-from cl_bench.records import clean, locks
+from cl_bench.records import clean, file_lock, locks
 from cl_bench.records.index import summaries
 from cl_bench.records.states import state_of, state_of_summary
 from cl_bench.records.store import Store
@@ -133,6 +133,6 @@ def test_nothing_in_use_is_removed_nor_what_changed_since_it_was_listed(toy_requ
     runs.execute(runs.spec_of(toy_request, "nsp2"), tmp_path, share_first_task=True)
     [first] = (tmp_path / "first-tasks").iterdir()
     with open(first / locks.WHOLE_FOLDER, "ab") as file:
-        assert locks.take(file, first, wait=False)
+        assert file_lock.take(file, first, wait=False)
         assert "is in use by a run" in call("--first-tasks", "--yes")[2] and first.exists()
     assert call("--first-tasks", "--yes")[0] == 0 and not first.exists()

@@ -8,10 +8,10 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from cl_bench import environment
-from cl_bench.escape import visible
 from cl_bench.records import metrics
 from cl_bench.records.metrics import Conventions
 from cl_bench.report.rows import Panel, Row
+from cl_bench.text.escape import visible
 
 # Okabe and Ito's palette, distinguishable with any colour vision; markers repeat out of step with it.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")

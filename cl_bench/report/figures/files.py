@@ -14,13 +14,13 @@ from fontTools import subset
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_pdf import FigureCanvasPdf
 
-from cl_bench import output
-from cl_bench.escape import csv_field
 from cl_bench.files import write_atomically
 from cl_bench.records.metrics import Conventions
 from cl_bench.report.figures import bars, curves
 from cl_bench.report.figures.curves import Drawn
 from cl_bench.report.rows import Panel
+from cl_bench.text import output
+from cl_bench.text.escape import csv_field
 
 # Text is laid out before its font is embedded, so a PDF needs no kerning or ligatures of it; cutting those tables down takes as long as drawing.
 subset.Options._drop_tables_default = [*getattr(subset.Options, "_drop_tables_default", []), "GDEF", "GPOS", "GSUB"]

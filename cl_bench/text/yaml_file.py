@@ -6,8 +6,8 @@ from typing import Any
 
 import yaml
 
-from cl_bench import user_text
 from cl_bench.errors import InputError
+from cl_bench.text import user_text
 
 MOST_NODES = 100_000  # values in all, those behind aliases counted wherever they stand
 DEEPEST = 20  # lists and mappings inside each other

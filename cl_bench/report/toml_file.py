@@ -10,9 +10,9 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
-from cl_bench import user_text
 from cl_bench.config import Strict, unknown
 from cl_bench.errors import InputError
+from cl_bench.text import user_text
 
 Place = tuple[str | int, ...]
 """The keys and the places in arrays that lead to a value, such as ("table", 0, "rows", 2, "select")."""

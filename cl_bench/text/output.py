@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import typer
 
-from cl_bench.escape import visible
+from cl_bench.text.escape import visible
 
 
 def prepare() -> None:
