@@ -1,5 +1,5 @@
 """`python -m cl_bench` is the command line."""
 
-from cl_bench.cli.app import main
+from cl_bench.cli import main
 
 main()

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from cl_bench import plugin_folders
-from cl_bench.cli.app import main
+from cl_bench.cli import main
 from cl_bench.errors import InputError
 
 TIMES = int(os.environ.get("CL_BENCH_FUZZ", "0"))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from made import has_latex, record, results
 from markdown_it import MarkdownIt
 
-from cl_bench.cli import app
+from cl_bench.cli import main
 from cl_bench.errors import InputError
 from cl_bench.plan.plan import make_plan
 from cl_bench.plan.request import Request
@@ -136,7 +136,7 @@ def test_exported_tables_hold_names_as_text_and_numbers_as_numbers(folder, tmp_p
 def test_the_command_line_shows_names_as_text(folder, capsys):
     for words in (["status"], ["ls", "runs"], ["report", "--out", str(folder[0].root / "out")], ["report", "no\x1bsuch\nfile.toml"]):
         with pytest.raises(SystemExit):
-            app.main([*words, "--results", str(folder[0].root)])
+            main([*words, "--results", str(folder[0].root)])
         said = capsys.readouterr()
         assert said.out + said.err and not set(said.out + said.err) & {"\x1b", "\x9b", "\u202e"}
     assert said.err.count("\n") == 1
@@ -151,7 +151,7 @@ def test_a_listing_keeps_each_entry_in_its_line(tmp_path, capsys):
     results(tmp_path / "results", [record("vpt-seq", SEQ, dataset="folder", dataset_argument="/data/x\ndone     0123456789abcdef", display="x")])
     for words in (["status"], ["ls", "runs"]):
         with pytest.raises(SystemExit):
-            app.main([*words, "--results", str(tmp_path / "results")])
+            main([*words, "--results", str(tmp_path / "results")])
         assert sum(line.startswith("done ") for line in capsys.readouterr().out.splitlines()) <= 1
 
 

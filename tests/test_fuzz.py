@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from typer.main import get_command
 
 from cl_bench import registry
-from cl_bench.cli.main import app
+from cl_bench.cli import program
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +19,7 @@ def place(tmp_path_factory):
 text = st.text(max_size=8).filter(lambda word: not word.startswith("/") and ".." not in word)  # nothing is written elsewhere
 value = st.one_of(st.sampled_from(WORDS), st.sampled_from(ODD), text, st.integers(-5, 10**20).map(str))
 QUIET = words("plan check status report ls info export merge compare clean import certify run-one")  # these train nothing
-COMMANDS = {name: command for name, command in get_command(app).commands.items() if name in QUIET}
+COMMANDS = {name: command for name, command in get_command(program()).commands.items() if name in QUIET}
 
 
 @st.composite

@@ -11,8 +11,7 @@ import runs
 
 import cl_bench
 from cl_bench import plugin_folders, presets, registry
-from cl_bench.cli import listing
-from cl_bench.cli.app import main
+from cl_bench.cli import listing, main
 from cl_bench.errors import InputError
 from cl_bench.launch.warm_processes import run_environment
 from cl_bench.plan.plan import make_plan

@@ -3,7 +3,7 @@
 import pytest
 
 from cl_bench import presets, registry
-from cl_bench.cli.app import main
+from cl_bench.cli import main
 from cl_bench.config import Transform
 from cl_bench.errors import InputError
 from cl_bench.presets import load, settings_for

@@ -27,10 +27,10 @@ def test_every_method_has_its_line_with_its_aliases():
 def test_every_command_of_the_readme_has_known_options(line):
     from typer.main import get_command
 
-    from cl_bench.cli.main import app
+    from cl_bench.cli import program
 
     words = shlex.split(line[line.index("cl-bench") :], comments=True)
-    command = get_command(app).commands[words[1]]
+    command = get_command(program()).commands[words[1]]
     known = {name for parameter in command.params for name in parameter.opts}
     assert {word for word in words if word.startswith("--")} <= known
 

@@ -11,7 +11,7 @@ import made
 import pytest
 
 import cl_bench
-from cl_bench.cli.app import main
+from cl_bench.cli import main
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = [path for folder in ("cl_bench", "methods", "datasets") for path in sorted((ROOT / folder).rglob("*.py"))]

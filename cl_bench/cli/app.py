@@ -123,7 +123,7 @@ STOPPED = 130  # what shells report for a command stopped with Ctrl-C; some vers
 UsageError = typer.BadParameter.__base__
 
 
-def main(arguments: list[str] | None = None) -> None:
+def start(arguments: list[str] | None = None) -> None:
     """Run the command line and exit: 0 done, 1 a run failed or nobody reads the output, 2 the input cannot be used, 70 a fault of this program, 130
     stopped by the user."""
     output.prepare()

@@ -81,9 +81,9 @@ def run_told() -> None:
     log = os.open(told["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     for stream in (1, 2):
         os.dup2(log, stream)
-    from cl_bench.cli.app import main
+    from cl_bench.cli.app import start
 
-    main(told["arguments"])
+    start(told["arguments"])
 
 
 def _first_signal() -> threading.Event:

@@ -8,8 +8,7 @@ import runs
 import toys
 
 from cl_bench import environment
-from cl_bench.cli import app
-from cl_bench.cli.app import main
+from cl_bench.cli import app, main
 from cl_bench.plan.request import Request
 
 

@@ -14,7 +14,7 @@ from PIL import Image
 from torchvision import transforms
 
 from cl_bench import registry, seeds
-from cl_bench.cli.app import main
+from cl_bench.cli import main
 from cl_bench.config import Transform
 from cl_bench.data import augment_pillow
 from cl_bench.data.preprocess import Preprocess

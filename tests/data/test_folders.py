@@ -10,7 +10,7 @@ import toys
 from PIL import Image
 
 from cl_bench import registry
-from cl_bench.cli.app import main
+from cl_bench.cli import main
 from cl_bench.errors import InputError
 
 

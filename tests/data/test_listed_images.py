@@ -20,7 +20,7 @@ from PIL import Image
 from torchvision import transforms
 from torchvision.transforms import InterpolationMode
 
-from cl_bench.cli.app import main
+from cl_bench.cli import main
 from cl_bench.config import Transform
 from cl_bench.data import augment_pillow, cache, fingerprints, listed_images
 from cl_bench.data.images import Ragged

@@ -4,7 +4,7 @@ import pytest
 import toys
 
 from cl_bench import registry
-from cl_bench.cli.app import main
+from cl_bench.cli import main
 from cl_bench.data.names import read_names
 from cl_bench.errors import InputError
 from cl_bench.plan.plan import make_plan

@@ -70,7 +70,7 @@ def test_a_grid_spreads_over_the_methods_that_have_the_option():
 
 
 def test_a_grid_of_more_points_than_could_ever_be_listed_is_refused_at_once(tmp_path, monkeypatch, capsys):
-    from cl_bench.cli.app import main
+    from cl_bench.cli import main
 
     monkeypatch.chdir(tmp_path)
     options = ",".join(f"o{number}={'|'.join(map(str, range(10)))}" for number in range(12))

@@ -58,7 +58,7 @@ def test_numbers_are_short():
 
 
 def test_run_dry_run_and_plan_print_the_same_and_train_nothing(toy_request, tmp_path, monkeypatch, capsys):
-    from cl_bench.cli.app import main
+    from cl_bench.cli import main
 
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "experiment.yaml"

@@ -4,7 +4,7 @@ import pytest
 import runs
 import yaml
 
-from cl_bench.cli.app import main
+from cl_bench.cli import main
 from cl_bench.errors import InputError
 from cl_bench.plan import tune
 from cl_bench.plan.plan import make_plan

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from made import record, results
 
-from cl_bench.cli import app
+from cl_bench.cli import main
 from cl_bench.errors import InputError
 from cl_bench.plan.plan import make_plan
 from cl_bench.plan.request import Request
@@ -87,7 +87,7 @@ def test_a_results_folder_of_an_older_version_is_listed_and_reported(reference, 
     count = len(list((reference / "runs").iterdir()))
     for words in (["ls", "runs"], ["status"], ["report", "--out", str(reference / "out")], ["export", "--out", str(reference / "runs.csv")]):
         with pytest.raises(SystemExit) as end:
-            app.main([*words, "--results", str(reference)])
+            main([*words, "--results", str(reference)])
         told = capsys.readouterr()
         assert not end.value.code, told.err
         if words[0] in ("ls", "status"):
@@ -107,7 +107,7 @@ def test_plan_and_status_point_at_committed_runs_of_the_older_core(tmp_path, cap
     words = ["--methods", "nsp2", "--splits", "10", "--seeds", f"{name.order_seed},", "--set", "precision=fp32", "--device", "cpu"]
     for command in ("status", "check"):
         with pytest.raises(SystemExit):
-            app.main([command, *words, "--results", str(tmp_path)])
+            main([command, *words, "--results", str(tmp_path)])
         told = capsys.readouterr()
         assert "missing" in told.out and "1 of these runs is there under core version 2 (now 3)" in told.err
 
@@ -133,5 +133,5 @@ def test_a_report_file_that_asks_for_a_version_that_is_not_there_is_told_which_a
     row = '{ select = "nsp2", where = { core_version = 3 } }'
     layout.write_text(f'title = "T"\n[[table]]\nname = "t"\ntitle = "t"\ncolumns = ["glyphs/3"]\nrows = ["seq", {row}]\n', encoding="utf-8")
     with pytest.raises(SystemExit) as end:
-        app.main(["report", str(layout), "--results", str(tmp_path), "--out", str(tmp_path / "out")])
+        main(["report", str(layout), "--results", str(tmp_path), "--out", str(tmp_path / "out")])
     assert not end.value.code and "there is nsp2 with core_version = 2" in capsys.readouterr().err

@@ -6,7 +6,7 @@ import shutil
 import pytest
 import runs
 
-from cl_bench.cli.app import main
+from cl_bench.cli import main
 from cl_bench.errors import InputError, RunFailed
 from cl_bench.records import clean, file_lock, locks
 from cl_bench.records.index import summaries

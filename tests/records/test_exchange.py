@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from made import TASKS, folder, record, results
 
-from cl_bench.cli import app
+from cl_bench.cli import main
 from cl_bench.errors import InputError
 from cl_bench.records import imported, locks, run_files
 from cl_bench.records.export import matrix_lines, run_lines
@@ -26,7 +26,7 @@ BETTER = [[80], [80, 60], [75, 75, 60]]  # accuracy 70
 
 def command(*words):
     with pytest.raises(SystemExit) as end:
-        app.main([str(word) for word in words])
+        main([str(word) for word in words])
     return end.value.code
 
 

@@ -6,7 +6,7 @@ import fcntl
 import pytest
 from made import record, results
 
-from cl_bench.cli import app
+from cl_bench.cli import main
 from cl_bench.errors import Busy, InputError
 from cl_bench.records import locks
 from cl_bench.records.states import state_of
@@ -27,7 +27,7 @@ def store(tmp_path):
 
 def command(capsys, *words):
     with pytest.raises(SystemExit) as end:
-        app.main([str(word) for word in words])
+        main([str(word) for word in words])
     told = capsys.readouterr()
     assert "Traceback" not in told.err
     return end.value.code, told.out, told.err

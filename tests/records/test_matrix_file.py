@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cl_bench.cli import app
+from cl_bench.cli import main
 from cl_bench.errors import InputError
 from cl_bench.records import imported, matrix_file
 from cl_bench.records.imported import ImportedSpec, read_matrix
@@ -138,7 +138,7 @@ def test_a_file_in_another_encoding_says_in_which_line(tmp_path):
 
 def command(*words):
     with pytest.raises(SystemExit) as end:
-        app.main([str(word) for word in words])
+        main([str(word) for word in words])
     return end.value.code
 
 

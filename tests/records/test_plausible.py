@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from made import record, results
 
-from cl_bench.cli import app
+from cl_bench.cli import main
 from cl_bench.records import export, status
 from cl_bench.records.index import summaries
 from cl_bench.records.metrics import Conventions
@@ -90,20 +90,20 @@ def test_one_bad_record_never_stops_a_report_of_the_others(tmp_path, capsys):
     store.save(bad)
     for words in (["report", "--out", tmp_path / "out"], ["export", "--out", tmp_path / "runs.csv"]):
         with pytest.raises(SystemExit) as end:
-            app.main([*map(str, words), "--results", str(tmp_path)])
+            main([*map(str, words), "--results", str(tmp_path)])
         told = capsys.readouterr()
         assert end.value.code == 1 and "counts 170 of the 100 test images of task 2" in told.err
     assert "| vpt-seq | 60.00 |" in (tmp_path / "out" / "toy-3-toy_vit-16px" / "table.md").read_text()
     assert "VPT-NSP², seed 2024: its record is damaged, not in the table." in (tmp_path / "out" / "toy-3-toy_vit-16px" / "table.md").read_text()
     with pytest.raises(SystemExit) as end:
-        app.main(["status", "--results", str(tmp_path)])
+        main(["status", "--results", str(tmp_path)])
     assert end.value.code in (0, None) and "1 finished, 1 damaged" in capsys.readouterr().out
 
 
 def test_a_record_whose_label_selects_nothing_is_left_out_of_reports_by_name(tmp_path, capsys):
     results(tmp_path, [WHOLE, record("vpt-nsp2[eta=", COUNTS)])
     with pytest.raises(SystemExit) as end:
-        app.main(["report", "--results", str(tmp_path), "--out", str(tmp_path / "out")])
+        main(["report", "--results", str(tmp_path), "--out", str(tmp_path / "out")])
     told = capsys.readouterr()
     assert end.value.code == 1 and "'vpt-nsp2[eta=' is not a method with options" in told.err and "| vpt-seq |" in told.out
     assert len(list(Store(tmp_path).records())) == 2

@@ -3,7 +3,7 @@
 import pytest
 from made import record, results
 
-from cl_bench.cli import app
+from cl_bench.cli import main
 from cl_bench.records.imported import ImportedSpec, place, read_matrix
 from cl_bench.report.rows import group
 
@@ -20,7 +20,7 @@ def call(tmp_path, monkeypatch, capsys):
 
     def called(*words):
         with pytest.raises(SystemExit) as end:
-            app.main([str(word) for word in words])
+            main([str(word) for word in words])
         told = capsys.readouterr()
         assert "Traceback" not in told.err and len(told.err.splitlines()) == 1, told.err
         return end.value.code, told.err

@@ -12,7 +12,7 @@ import runs
 from made import UNREADABLE, folder, record, results
 from rich.console import Console
 
-from cl_bench.cli import app
+from cl_bench.cli import main
 from cl_bench.errors import CannotRead
 from cl_bench.launch import orchestrator, processes
 from cl_bench.plan.plan import make_plan
@@ -33,7 +33,7 @@ SEQ, NSP2 = (record(name, COUNTS, dataset="glyphs") for name in ("vpt-seq", "vpt
 
 def command(capsys, *words):
     with pytest.raises(SystemExit) as end:
-        app.main([str(word) for word in words])
+        main([str(word) for word in words])
     told = capsys.readouterr()
     assert "Traceback" not in told.out + told.err
     return end.value.code, told.out, told.err

@@ -5,7 +5,7 @@ import torch
 import toys
 from runs import execute, run_until, spec_of
 
-from cl_bench.cli.app import main
+from cl_bench.cli import main
 from cl_bench.records.store import Store
 from cl_bench.run.certificate import certify
 
