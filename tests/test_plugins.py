@@ -160,8 +160,8 @@ BROKEN = {
 BROKEN_WHEN_LOADED = {
     "an import": ("\nimport no_such_thing\nMETHOD = 1\n", "ncm.py, line 2: ModuleNotFoundError: No module named 'no_such_thing'"),
     "an exit": ("METHOD = 1\nraise SystemExit(3)\n", "ncm.py, line 2: SystemExit: 3"),
-    "no class": ("METHOD = 1\n", "METHOD is 1; expected a subclass of cl_bench.method.Method"),
-    "another class": ("METHOD = int\n", "expected a subclass of cl_bench.method.Method"),
+    "no class": ("METHOD = 1\n", "METHOD is 1; expected a subclass of cl_bench.training.method.Method"),
+    "another class": ("METHOD = int\n", "expected a subclass of cl_bench.training.method.Method"),
 }
 
 

@@ -126,5 +126,5 @@ def _with_random_weights(request: Request, folder: Path) -> Request:
 
 def _start_up() -> float:
     start = time.perf_counter()
-    subprocess.run([sys.executable, "-c", "import cl_bench.runner"], check=True)
+    subprocess.run([sys.executable, "-c", "import cl_bench.run.runner"], check=True)
     return time.perf_counter() - start

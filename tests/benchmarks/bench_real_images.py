@@ -57,7 +57,7 @@ def pack_caltech(source: Path, root: Path) -> str:
     (plugins / "datasets" / "caltech_subset.py").write_text(
         textwrap.dedent(f"""
             from cl_bench.datasets.imagenet_r import ImageNetR
-            from cl_bench.listed import Archive, Published
+            from cl_bench.data.listed_images import Archive, Published
 
 
             class CaltechSubset(ImageNetR):

@@ -171,8 +171,8 @@ except SystemExit:
 """
 REPORT = """
 import sys
-import cl_bench.inspect, cl_bench.report.draw, cl_bench.report.page, cl_bench.report.versus, cl_bench.report.write
-cl_bench.inspect.method_lines(None)
+import cl_bench.cli.listing, cl_bench.report.figures.files, cl_bench.report.page, cl_bench.report.versus, cl_bench.report.write
+cl_bench.cli.listing.method_lines(None)
 assert "torch" not in sys.modules
 """
 

@@ -72,7 +72,7 @@ def test_the_run_of_a_killed_worker_goes_on_elsewhere_from_what_came_back(base, 
     (tmp_path / "here").mkdir()
     assert finish(start(tmp_path / "here", *arguments))[0] == 0
     first = cluster.worker()
-    process = start(tmp_path, *arguments, "--scheduler", cluster.address, patch="import cl_bench.cluster as c; c.CALL_SECONDS = 0.0")
+    process = start(tmp_path, *arguments, "--scheduler", cluster.address, patch="import cl_bench.launch.cluster as c; c.CALL_SECONDS = 0.0")
     wait_for(lambda: learned(tmp_path) and learned(tmp_path)[0] >= 1)
     first.send_signal(signal.SIGKILL)
     cluster.worker()
@@ -85,7 +85,7 @@ def test_the_run_of_a_killed_worker_goes_on_elsewhere_from_what_came_back(base, 
 def test_a_lost_scheduler_is_one_line_and_what_came_back_is_kept(base, cluster, tmp_path):
     arguments = ["run", "--methods", "seq", "--set", "passes=40", *base]
     cluster.worker()
-    process = start(tmp_path, *arguments, "--scheduler", cluster.address, patch="import cl_bench.cluster as c; c.CALL_SECONDS = 0.0")
+    process = start(tmp_path, *arguments, "--scheduler", cluster.address, patch="import cl_bench.launch.cluster as c; c.CALL_SECONDS = 0.0")
     wait_for(lambda: learned(tmp_path) and learned(tmp_path)[0] >= 1)
     cluster.scheduler.send_signal(signal.SIGKILL)
     code, _, err = finish(process)
@@ -117,7 +117,14 @@ def test_what_is_damaged_is_set_aside_before_a_worker_begins_again(base, cluster
 def test_a_scheduler_that_does_not_answer_is_refused(base, tmp_path):
     code, _, err = finish(
         start(
-            tmp_path, "run", "--methods", "seq", *base, "--scheduler", "tcp://127.0.0.1:9", patch="import cl_bench.cluster as c; c.ANSWER_SECONDS = 1"
+            tmp_path,
+            "run",
+            "--methods",
+            "seq",
+            *base,
+            "--scheduler",
+            "tcp://127.0.0.1:9",
+            patch="import cl_bench.launch.cluster as c; c.ANSWER_SECONDS = 1",
         )
     )
     assert code == 2 and "the scheduler tcp://127.0.0.1:9 does not answer" in err and "Traceback" not in err

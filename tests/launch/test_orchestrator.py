@@ -76,7 +76,7 @@ def test_two_orchestrators_on_one_folder_share_the_runs_and_do_none_twice(base, 
 
 
 FULL = """
-import cl_bench.run_files as files
+import cl_bench.records.run_files as files
 original = files.write_atomically
 def full(path, data):
     if path.name == "checkpoint-002.safetensors":
@@ -95,12 +95,12 @@ def test_a_full_disk_stops_before_another_run_is_started(base, tmp_path):
 
 
 OUT_OF_MEMORY = """
-import cl_bench.trainer as trainer, torch
+import cl_bench.training.trainer as trainer, torch
 original = trainer.Trainer._backward
-def short_of_memory(self, loss, images, labels, batch):
-    if self.micro_batch is None and len(images) > 4:
+def short_of_memory(self, loss, batch, size):
+    if self.micro_batch is None and len(batch) > 4:
         raise torch.OutOfMemoryError("CUDA out of memory")
-    return original(self, loss, images, labels, batch)
+    return original(self, loss, batch, size)
 trainer.Trainer._backward = short_of_memory
 """
 
