@@ -16,6 +16,8 @@ from cl_bench.records.store import Store
 
 distributed = pytest.importorskip("distributed")
 
+IMPATIENT = "import cl_bench.launch.cluster as c; c.ANSWER_SECONDS = 1"
+
 
 class Cluster:
     """A scheduler and workers, each a process."""
