@@ -241,6 +241,7 @@ def test_check_names_absent_classes_small_tasks_and_twins(base, tmp_path, monkey
     from cl_bench.plan import check
     from cl_bench.records.store import Store
 
+    monkeypatch.setenv("CL_BENCH_CACHE", str(tmp_path / "cache"))  # digests of these pixels must meet no other test's
     original = Folder.evaluated
 
     def evaluated(self, side, transform, image_size):

@@ -26,7 +26,7 @@ from cl_bench.training.trainer import Trainer
 def learned(spec, root, helpers=(), **terms):
     store, said = Store(root), []
     record = runner.run(spec, store, runner.Terms(helpers=helpers, **terms), said.append, lambda progress: None)
-    return record, runner.run_files.load_tensors(next(store.folder(spec).glob("checkpoint-*")).read_bytes()), said
+    return record, runner.checkpoints.load_tensors(next(store.folder(spec).glob("checkpoint-*")).read_bytes()), said
 
 
 @pytest.mark.parametrize("method", ["vpt-nsp2", pytest.param("vpt-pgp", marks=pytest.mark.slow)])
