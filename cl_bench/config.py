@@ -20,7 +20,9 @@ class BackboneSpec(Strict):
     """Where a vision transformer comes from and how its input is normalised."""
 
     name: str  # full timm tag, or the name a data set plugin gives
-    architecture: dict | None = None  # timm VisionTransformer arguments, for backbones that timm does not name
+    architecture: dict | None = (
+        None  # timm VisionTransformer arguments, for backbones that timm does not name
+    )
     weights: str | None = None  # local file; None means timm's own download
     image_size: int
     mean: tuple[float, float, float]
@@ -31,7 +33,9 @@ class Transform(Strict):
     """How images reach the network's size S, and how training images are augmented."""
 
     augment: Literal["none", "crop", "crop-flip", "autoaugment-cifar10", "autoaugment-imagenet"] = "none"
-    augmenter: Literal["batched", "torchvision"] = "batched"  # whole batches on the device, or image by image with Pillow: the slow reference
+    augmenter: Literal["batched", "torchvision"] = (
+        "batched"  # whole batches on the device, or image by image with Pillow: the slow reference
+    )
     crop_scale: float = Field(0.08, gt=0, le=1)  # smallest area of a random crop, as a fraction of the image
     crop_interpolation: Literal["bicubic", "bilinear"] = "bicubic"  # of the random crop after AutoAugment
     # evaluation: squash to S x S; squash to 8/7 S, or shorter side to S, or shorter side to 8/7 S, then the central S x S

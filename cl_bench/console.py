@@ -14,10 +14,20 @@ def bar(description: str, total: int | None) -> Iterator[Callable[[int], None]]:
     """A bar with time left while the body runs, a single line where standard error is no terminal; yields the function that advances it."""
     console, description = Console(stderr=True), visible(description)
     if not console.is_terminal:
-        console.print(f"{description} ({total} files)" if total else description, highlight=False, markup=False, emoji=False)
+        console.print(
+            f"{description} ({total} files)" if total else description,
+            highlight=False,
+            markup=False,
+            emoji=False,
+        )
         yield lambda count: None
         return
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=console, transient=True) as bars:
         task = bars.add_task(description, total=total)
         yield lambda count: bars.advance(task, count)

@@ -33,11 +33,20 @@ def devices(requested: str) -> list[str]:
         if device not in ("cpu", *everything):
             raise InputError(f"--device {device!r} is not a device; expected auto, cpu, cuda or cuda:N")
     if not wanted or ("cpu" in wanted and len(wanted) > 1):
-        raise InputError(f"--device {requested!r}: expected auto, cpu, cuda, cuda:N or several of the last, such as cuda:0,cuda:2")
+        raise InputError(
+            f"--device {requested!r}: expected auto, cpu, cuda, cuda:N or several of the last, such as cuda:0,cuda:2"
+        )
     return wanted
 
 
-def places(found: list[str], runs: int, jobs: int | None = None, per_gpu: int = 1, threads: int | None = None, gpus_per_run: int = 1) -> list[Place]:
+def places(
+    found: list[str],
+    runs: int,
+    jobs: int | None = None,
+    per_gpu: int = 1,
+    threads: int | None = None,
+    gpus_per_run: int = 1,
+) -> list[Place]:
     """One place for each of `jobs` runs at a time; by default one per core, or `per_gpu` on every GPU, and no more than there are runs.
 
     Raises InputError where a run cannot have `gpus_per_run` GPUs of its own.
@@ -49,7 +58,11 @@ def places(found: list[str], runs: int, jobs: int | None = None, per_gpu: int = 
     threads = threads or share(count * gpus_per_run)
     pinned = found == ["cpu"] and count * threads <= len(here)
     return [
-        Place(found[index % len(found)], threads, frozenset(here[index * threads : (index + 1) * threads]) if pinned else None)
+        Place(
+            found[index % len(found)],
+            threads,
+            frozenset(here[index * threads : (index + 1) * threads]) if pinned else None,
+        )
         for index in range(min(count, max(1, runs)))
     ]
 
@@ -64,8 +77,13 @@ def _groups(found: list[str], per_gpu: int, gpus_per_run: int) -> list[str]:
         has = "no usable GPU" if found == ["cpu"] else f"{', '.join(found)} alone"
         raise InputError(f"--gpus-per-run {gpus_per_run}: there is {has}; give fewer, or more with --devices")
     if per_gpu > 1:
-        raise InputError(f"--gpus-per-run {gpus_per_run} and --per-gpu {per_gpu} exclude each other; give one of them")
-    return [",".join(found[start : start + gpus_per_run]) for start in range(0, len(found) - gpus_per_run + 1, gpus_per_run)]
+        raise InputError(
+            f"--gpus-per-run {gpus_per_run} and --per-gpu {per_gpu} exclude each other; give one of them"
+        )
+    return [
+        ",".join(found[start : start + gpus_per_run])
+        for start in range(0, len(found) - gpus_per_run + 1, gpus_per_run)
+    ]
 
 
 def cores() -> set[int]:

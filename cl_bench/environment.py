@@ -10,7 +10,14 @@ from pathlib import Path
 
 import cl_bench
 
-LIBRARIES = ("torch", "timm", "open_clip_torch", "torchvision", "numpy", "scipy")  # whose versions may move a result
+LIBRARIES = (
+    "torch",
+    "timm",
+    "open_clip_torch",
+    "torchvision",
+    "numpy",
+    "scipy",
+)  # whose versions may move a result
 
 
 def describe(device: str, threads: int, compiled: bool = False) -> dict:
@@ -60,7 +67,11 @@ def usual_precision(devices: Sequence[str]) -> str:
 def machine(device: str, threads: int, compiled: bool = False) -> dict:
     """What the last bits of sums depend on: torch, processor or GPU, threads, compilation."""
     facts = describe(device, threads, compiled)
-    return {name: facts[name] for name in ("torch", "gpu" if "gpu" in facts else "processor", "threads", "compiled") if name in facts}
+    return {
+        name: facts[name]
+        for name in ("torch", "gpu" if "gpu" in facts else "processor", "threads", "compiled")
+        if name in facts
+    }
 
 
 def machine_of_worker(threads: int, compiled: bool | None) -> dict:
@@ -92,14 +103,19 @@ def _git_commit() -> str | None:
     if not (folder / ".git").exists():
         return None
     try:
-        commit, changed = (_git(folder, *words) for words in (("rev-parse", "HEAD"), ("status", "--porcelain", "--untracked-files=no")))
+        commit, changed = (
+            _git(folder, *words)
+            for words in (("rev-parse", "HEAD"), ("status", "--porcelain", "--untracked-files=no"))
+        )
     except (OSError, subprocess.CalledProcessError):
         return None
     return commit.strip() + ("+changes" if changed.strip() else "")
 
 
 def _git(folder: Path, *words: str) -> str:
-    return subprocess.run(["git", *words], cwd=folder, capture_output=True, encoding="utf-8", errors="replace", check=True).stdout
+    return subprocess.run(
+        ["git", *words], cwd=folder, capture_output=True, encoding="utf-8", errors="replace", check=True
+    ).stdout
 
 
 def _processor() -> str:
@@ -112,4 +128,6 @@ def _cpuinfo(field: str) -> str:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         return ""
-    return next((line.partition(":")[2].strip() for line in lines if line.partition(":")[0].strip() == field), "")
+    return next(
+        (line.partition(":")[2].strip() for line in lines if line.partition(":")[0].strip() == field), ""
+    )

@@ -47,7 +47,9 @@ def use(asked: Sequence[Path] = ()) -> None:
     named += [(Path(folder), f"${VARIABLE}") for folder in _given.split(os.pathsep) if folder]
     for folder, origin in named:
         if not _holds_plugins(folder):
-            raise InputError(f"{origin}: {folder} holds neither a folder methods/ nor a folder datasets/; name the folder above them")
+            raise InputError(
+                f"{origin}: {folder} holds neither a folder methods/ nor a folder datasets/; name the folder above them"
+            )
     found = [folder for folder, _ in named]
     if _holds_plugins(Path.cwd()):
         found.append(Path.cwd())

@@ -33,7 +33,9 @@ class Preset:
     title: str
     benchmarks: tuple[str, ...]
     rules: tuple[dict, ...]
-    published: tuple[dict, ...] = ()  # rules on what published code does there, where it is not what it does elsewhere
+    published: tuple[
+        dict, ...
+    ] = ()  # rules on what published code does there, where it is not what it does elsewhere
 
     def settings(self, method: str, benchmark: str) -> dict[str, Setting]:
         """Option -> value for a method on a benchmark such as "cifar100/10"; later rules win."""
@@ -43,8 +45,15 @@ class Preset:
 def _matching(rules: tuple[dict, ...], method: str, benchmark: str) -> dict[str, Setting]:
     found = {}
     for rule in rules:
-        if fnmatchcase(method, rule["methods"]) and any(fnmatchcase(benchmark, pattern) for pattern in rule.get("benchmarks", ["*"])):
-            found.update({key: Setting(value, rule["source"], rule.get("open", "")) for key, value in rule["values"].items()})
+        if fnmatchcase(method, rule["methods"]) and any(
+            fnmatchcase(benchmark, pattern) for pattern in rule.get("benchmarks", ["*"])
+        ):
+            found.update(
+                {
+                    key: Setting(value, rule["source"], rule.get("open", ""))
+                    for key, value in rule["values"].items()
+                }
+            )
     return found
 
 
@@ -57,7 +66,9 @@ def names() -> dict[str, Path]:
             if path.stem in own and plugin_folders.is_checkout(folder):
                 continue
             if path.stem in found:
-                raise InputError(f"{path}: there is a preset {path.stem!r} already ({found[path.stem]}); rename the file")
+                raise InputError(
+                    f"{path}: there is a preset {path.stem!r} already ({found[path.stem]}); rename the file"
+                )
             found[path.stem] = path
     return found
 
@@ -81,7 +92,11 @@ def _read(name: str, path: Path, changed: int) -> Preset:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
         rules = [tuple(values.get(kind, [])) for kind in ("rule", "published")]
         for rule in itertools.chain(*rules):
-            if not isinstance(rule["methods"], str) or not isinstance(rule["source"], str) or not isinstance(rule["values"], dict):
+            if (
+                not isinstance(rule["methods"], str)
+                or not isinstance(rule["source"], str)
+                or not isinstance(rule["values"], dict)
+            ):
                 raise TypeError("every rule needs methods and source (words) and values (a table)")
         return Preset(name, str(values["title"]), tuple(values["benchmarks"]), *rules)
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
@@ -99,11 +114,15 @@ def settings_for(requested: str | None, own: str | None, method: str, benchmark:
     preset = load(requested) if requested else load(own) if own else None
     found = preset.settings(method, benchmark) if preset and benchmark in preset.benchmarks else {}
     if requested and not found:
-        raise InputError(f"preset {requested} has no settings for {method} on {benchmark}; its benchmarks are {', '.join(preset.benchmarks)}")
+        raise InputError(
+            f"preset {requested} has no settings for {method} on {benchmark}; its benchmarks are {', '.join(preset.benchmarks)}"
+        )
     return found
 
 
-def published_behavior(usual: Mapping[str, Any], own: str | None, method: str, benchmark: str) -> dict[str, Setting]:
+def published_behavior(
+    usual: Mapping[str, Any], own: str | None, method: str, benchmark: str
+) -> dict[str, Setting]:
     """What `as_published` sets: a method's `AS_PUBLISHED`, and over it what its preset's `published` rules say about the benchmark."""
     found = {key: Setting(value, "published code") for key, value in usual.items()}
     return {**found, **_matching(load(own).published, method, benchmark)} if found and own else found

@@ -31,7 +31,9 @@ class Plugin:
     module: str
     aliases: tuple[str, ...] = ()
     summary: str = ""
-    asks: tuple[tuple[str, str], ...] = ()  # names that could mean this and something else, with what to choose from
+    asks: tuple[
+        tuple[str, str], ...
+    ] = ()  # names that could mean this and something else, with what to choose from
     path: Path | None = None  # of a file that is not the package's own
     problem: str = ""  # why such a file cannot be used
     backbones: bool = True  # whether it may bring backbones
@@ -56,7 +58,9 @@ class Plugin:
         name, base = CLASSES[kind], getattr(importlib.import_module(BASES[kind][0]), BASES[kind][1])
         found = getattr(module, name)
         if not (isinstance(found, type) and issubclass(found, base)):
-            raise InputError(f"{self.path}: {name} is {found!r}; expected a subclass of {'.'.join(BASES[kind])}")
+            raise InputError(
+                f"{self.path}: {name} is {found!r}; expected a subclass of {'.'.join(BASES[kind])}"
+            )
 
     def sha256(self) -> str | None:
         """The digest of a user's file and of the helpers beside it, whose names begin with an underscore; None for other plugins."""
@@ -79,13 +83,18 @@ def plugins(kind: Kind) -> dict[str, Plugin]:
             name = path.stem.replace("_", "-")
             found.setdefault(name, _plugin(name, kind, path, facts))
     for entry in _installed(f"cl_bench.{kind}"):
-        found.setdefault(entry.name, Plugin(entry.name, entry.module, (), f"from {entry.dist.name if entry.dist else entry.module}"))
+        found.setdefault(
+            entry.name,
+            Plugin(entry.name, entry.module, (), f"from {entry.dist.name if entry.dist else entry.module}"),
+        )
     for plugin in _outside(kind, found):
         found[plugin.name if plugin.name not in found else str(plugin.path)] = plugin
     return found
 
 
-def _plugin(name: str, kind: Kind, path: Path, facts: dict, outside: bool = False, problem: str = "") -> Plugin:
+def _plugin(
+    name: str, kind: Kind, path: Path, facts: dict, outside: bool = False, problem: str = ""
+) -> Plugin:
     return Plugin(
         name,
         f"cl_bench.{kind}.{path.stem}",
@@ -100,7 +109,11 @@ def _plugin(name: str, kind: Kind, path: Path, facts: dict, outside: bool = Fals
 
 def _outside(kind: Kind, known: dict[str, Plugin]) -> list[Plugin]:
     """The plugins in the user's folders; one that cannot be used, or has a name that another has, says so when it is asked for."""
-    taken = {name: f"the {WORDS[kind]} {plugin.name}" for plugin in known.values() for name in (plugin.name, *plugin.aliases)}
+    taken = {
+        name: f"the {WORDS[kind]} {plugin.name}"
+        for plugin in known.values()
+        for name in (plugin.name, *plugin.aliases)
+    }
     found = []
     for folder in plugin_folders.outside():
         checkout = plugin_folders.is_checkout(folder)
@@ -113,7 +126,9 @@ def _outside(kind: Kind, known: dict[str, Plugin]) -> list[Plugin]:
                 problem = f"{path} sets no {CLASSES[kind]}: it is no {WORDS[kind]}"
             clash = next((word for word in (name, *facts.get("ALIASES", ())) if word in taken), None)
             if clash and not (problem and clash != name):
-                problem = f"{path}: the name {clash!r} is taken by {taken[clash]}; rename the file or its alias"
+                problem = (
+                    f"{path}: the name {clash!r} is taken by {taken[clash]}; rename the file or its alias"
+                )
             plugin = _plugin(name, kind, path, facts, True, problem)
             if not problem:
                 taken |= dict.fromkeys((name, *plugin.aliases), str(path))
@@ -149,7 +164,9 @@ def find_for(kind: Kind, name: str, sha256: str | None) -> Plugin:
         raise InputError(f"{word} {name!r} is a plugin file that is not here ({error}); {there}") from None
     if plugin.sha256() != sha256:
         here = f"the file {plugin.path}" if plugin.path else "the package's own"
-        raise InputError(f"{word} {name!r} is {here} here, which is not what this run was planned with; plan it again with `cl-bench run`")
+        raise InputError(
+            f"{word} {name!r} is {here} here, which is not what this run was planned with; plan it again with `cl-bench run`"
+        )
     return plugin
 
 
@@ -185,7 +202,9 @@ def _facts_outside(path: Path) -> tuple[dict, str]:
     try:
         facts = _constants(path, path.stat().st_mtime_ns)
         words = facts.get("ALIASES", ())
-        if not isinstance(words, tuple | list) or not all(isinstance(word, str) for word in (*words, facts.get("SUMMARY", ""))):
+        if not isinstance(words, tuple | list) or not all(
+            isinstance(word, str) for word in (*words, facts.get("SUMMARY", ""))
+        ):
             raise ValueError('expected ALIASES = ("name", ...) and SUMMARY = "a line"')
         return {key: value for key, value in facts.items() if key != "ASKS"}, ""
     except (SyntaxError, ValueError, OSError, RecursionError, MemoryError) as error:
@@ -210,7 +229,9 @@ def _constants(path: Path, changed: int) -> dict:
 
 def _blamed(path: Path, error: BaseException) -> str:
     """One line: file, line and error."""
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    lines = [
+        frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)
+    ]
     if isinstance(error, SyntaxError) and error.filename in (str(path), None, "<unknown>"):
         lines.append(error.lineno)
     said = error.msg if isinstance(error, SyntaxError) else " ".join(str(error).split())

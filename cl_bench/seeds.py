@@ -27,8 +27,14 @@ def uniforms(indices: np.ndarray, draws: int, *key: int | str | np.ndarray) -> n
     The last part of the key may be an array with a value for every row.
     """
     counter = indices.astype(np.uint64)[:, None] * np.uint64(draws) + np.arange(draws, dtype=np.uint64)
-    values, rows = np.unique(key[-1], return_inverse=True) if isinstance(key[-1], np.ndarray) else (np.array(key[-1:], object), np.zeros(1, int))
-    start = np.array([derived_seed(*key[:-1], value) for value in values.tolist()], np.uint64)[rows.ravel()][:, None]
+    values, rows = (
+        np.unique(key[-1], return_inverse=True)
+        if isinstance(key[-1], np.ndarray)
+        else (np.array(key[-1:], object), np.zeros(1, int))
+    )
+    start = np.array([derived_seed(*key[:-1], value) for value in values.tolist()], np.uint64)[rows.ravel()][
+        :, None
+    ]
     z = start + (counter + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -24,8 +24,12 @@ class Style:
     coloured: float  # fraction of images with coloured ink on uneven coloured paper; the others are dark ink on near-white
 
 
-PRETRAINING = Style(rotation=0.16, shear=0.20, scale=(0.62, 0.96), shift=1.8, warp=1.0, noise=0.10, coloured=0.5)
-BENCHMARK = Style(rotation=0.20, shear=0.25, scale=(0.60, 0.96), shift=2.0, warp=1.4, noise=0.16, coloured=1.0)
+PRETRAINING = Style(
+    rotation=0.16, shear=0.20, scale=(0.62, 0.96), shift=1.8, warp=1.0, noise=0.10, coloured=0.5
+)
+BENCHMARK = Style(
+    rotation=0.20, shear=0.25, scale=(0.60, 0.96), shift=2.0, warp=1.4, noise=0.16, coloured=1.0
+)
 
 
 class Uniforms:
@@ -46,7 +50,9 @@ class Uniforms:
 
 def compose(masks: np.ndarray, style: Style, count: int, uniforms: Uniforms) -> np.ndarray:
     """`count` images of one class: (count, 24, 24, 3) uint8 from masks (faces, S, S) uint8, every face equally often or once less."""
-    faces = np.argsort(uniforms.draw(-(-count // len(masks)), len(masks)), axis=1, kind="stable").reshape(-1)[:count]
+    faces = np.argsort(uniforms.draw(-(-count // len(masks)), len(masks)), axis=1, kind="stable").reshape(-1)[
+        :count
+    ]
     ink = _distorted(masks[faces].astype(np.float64) / 255.0, style, uniforms)  # (n, 24, 24)
     coloured_paper, coloured_pen = _uneven_colours(count, uniforms)
     coloured = uniforms.draw(count, 1, 1, 1) < style.coloured
@@ -68,7 +74,9 @@ def _distorted(ink: np.ndarray, style: Style, uniforms: Uniforms) -> np.ndarray:
     low, high = style.scale
     stretch = size / (IMAGE_SIZE * (low + (high - low) * uniforms.draw(2, count, 1, 1)))
     shift = uniforms.symmetric(style.shift, 2, count, 1, 1)
-    bend = _upsampled(uniforms.symmetric(style.warp, 2 * count, 4, 4)).reshape(2, count, IMAGE_SIZE, IMAGE_SIZE)
+    bend = _upsampled(uniforms.symmetric(style.warp, 2 * count, 4, 4)).reshape(
+        2, count, IMAGE_SIZE, IMAGE_SIZE
+    )
     centred = np.arange(IMAGE_SIZE) - (IMAGE_SIZE - 1) / 2
     y = centred[None, :, None] + shift[0] + bend[0]
     x = centred[None, None, :] + shift[1] + bend[1]
@@ -81,7 +89,10 @@ def _bilinear(images: np.ndarray, y: np.ndarray, x: np.ndarray) -> np.ndarray:
     """Values of images (n, S, S) at fractional coordinates (n, h, w), clamped to the border."""
     last = images.shape[-1] - 1
     y, x = np.clip(y, 0.0, last), np.clip(x, 0.0, last)
-    top, left = np.minimum(np.floor(y).astype(np.int64), last - 1), np.minimum(np.floor(x).astype(np.int64), last - 1)
+    top, left = (
+        np.minimum(np.floor(y).astype(np.int64), last - 1),
+        np.minimum(np.floor(x).astype(np.int64), last - 1),
+    )
     down, right = y - top, x - left
     n = np.arange(len(images))[:, None, None]
     upper = images[n, top, left] * (1.0 - right) + images[n, top, left + 1] * right
@@ -93,15 +104,23 @@ def _upsampled(grids: np.ndarray) -> np.ndarray:
     """Coarse grids (n, g, g) interpolated to (n, 24, 24), corners on corners."""
     coordinates = np.arange(IMAGE_SIZE) * ((grids.shape[-1] - 1) / (IMAGE_SIZE - 1))
     shape = (len(grids), IMAGE_SIZE, IMAGE_SIZE)
-    return _bilinear(grids, np.broadcast_to(coordinates[:, None], shape), np.broadcast_to(coordinates[None, :], shape))
+    return _bilinear(
+        grids, np.broadcast_to(coordinates[:, None], shape), np.broadcast_to(coordinates[None, :], shape)
+    )
 
 
 def _uneven_colours(count: int, uniforms: Uniforms) -> tuple[np.ndarray, np.ndarray]:
     """Uneven coloured paper (n, 24, 24, 3) and an ink colour (n, 1, 1, 3) whose mean brightness differs by at least 0.35."""
     base = uniforms.draw(count, 1, 1, 3)
-    unevenness = _upsampled(uniforms.symmetric(0.18, 3 * count, 3, 3)).reshape(3, count, IMAGE_SIZE, IMAGE_SIZE)
+    unevenness = _upsampled(uniforms.symmetric(0.18, 3 * count, 3, 3)).reshape(
+        3, count, IMAGE_SIZE, IMAGE_SIZE
+    )
     brightness = (base[..., 0] + base[..., 1] + base[..., 2]) / 3.0
-    target = np.where(brightness > 0.5, brightness - 0.35 - 0.15 * uniforms.draw(count, 1, 1), brightness + 0.35 + 0.15 * uniforms.draw(count, 1, 1))
+    target = np.where(
+        brightness > 0.5,
+        brightness - 0.35 - 0.15 * uniforms.draw(count, 1, 1),
+        brightness + 0.35 + 0.15 * uniforms.draw(count, 1, 1),
+    )
     tint = uniforms.draw(count, 1, 1, 3)
     tint = tint - ((tint[..., 0] + tint[..., 1] + tint[..., 2]) / 3.0)[..., None]
     return base + np.moveaxis(unevenness, 0, -1), target[..., None] + tint * 0.5

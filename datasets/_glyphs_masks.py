@@ -58,7 +58,9 @@ def choose(codes: list[int]) -> list[int]:
     """Drop, in ascending order, each character that correlates above 0.80 with one already kept (mean over the compared faces)."""
     kept_codes, kept = [], np.zeros((0, len(COMPARED_FACES), MASK_SIZE**2))
     for code in codes:
-        blurred = np.stack([gaussian_filter(render(code, face).astype(float), BLUR_SIGMA).ravel() for face in COMPARED_FACES])
+        blurred = np.stack(
+            [gaussian_filter(render(code, face).astype(float), BLUR_SIGMA).ravel() for face in COMPARED_FACES]
+        )
         centred = blurred - blurred.mean(axis=1, keepdims=True)
         norms = np.linalg.norm(centred, axis=1, keepdims=True)
         if not norms.all():

@@ -13,14 +13,27 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from cl_bench.datasets.glyphs import PRETRAINING_STREAM, PRETRAINING_TEST_STREAM, class_images, masks_digest, split_codes
+from cl_bench.datasets.glyphs import (
+    PRETRAINING_STREAM,
+    PRETRAINING_TEST_STREAM,
+    class_images,
+    masks_digest,
+    split_codes,
+)
 from safetensors.torch import save_file
 from timm.models.vision_transformer import VisionTransformer
 from torch.nn import functional as F
 
 from cl_bench.nn import weights as weight_files
 
-ARCHITECTURE = {"img_size": 24, "patch_size": 6, "embed_dim": 128, "depth": 6, "num_heads": 4, "num_classes": 0}
+ARCHITECTURE = {
+    "img_size": 24,
+    "patch_size": 6,
+    "embed_dim": 128,
+    "depth": 6,
+    "num_heads": 4,
+    "num_classes": 0,
+}
 RECIPE = {"seed": 0, "threads": 2, "epochs": 32, "images_per_class_and_epoch": 100, "batch": 128, "optimizer": "AdamW",
           "peak_learning_rate": 1.5e-3, "weight_decay": 0.05, "label_smoothing": 0.1, "gradient_norm_limit": 1.0,
           "schedule": "one-cycle, 10 % warm-up, cosine"}  # fmt: skip
@@ -45,9 +58,13 @@ def train(epochs: int, report) -> tuple[VisionTransformer, float]:
     vit = VisionTransformer(**ARCHITECTURE)
     head = torch.nn.Linear(vit.num_features, classes)
     parameters = [*vit.parameters(), *head.parameters()]
-    optimizer = torch.optim.AdamW(parameters, lr=RECIPE["peak_learning_rate"], weight_decay=RECIPE["weight_decay"])
+    optimizer = torch.optim.AdamW(
+        parameters, lr=RECIPE["peak_learning_rate"], weight_decay=RECIPE["weight_decay"]
+    )
     steps = classes * count // batch
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RECIPE["peak_learning_rate"], epochs * steps, pct_start=0.1)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, RECIPE["peak_learning_rate"], epochs * steps, pct_start=0.1
+    )
     labels = torch.arange(classes).repeat_interleave(count)
     with ProcessPoolExecutor(1) as pool:
         coming = pool.submit(epoch_images, PRETRAINING_STREAM, count, 0)
@@ -57,7 +74,11 @@ def train(epochs: int, report) -> tuple[VisionTransformer, float]:
             order, total = torch.randperm(len(labels)), 0.0
             for step in range(steps):
                 chosen = order[step * batch : (step + 1) * batch]
-                loss = F.cross_entropy(head(vit(as_input(images[chosen.numpy()]))), labels[chosen], label_smoothing=RECIPE["label_smoothing"])
+                loss = F.cross_entropy(
+                    head(vit(as_input(images[chosen.numpy()]))),
+                    labels[chosen],
+                    label_smoothing=RECIPE["label_smoothing"],
+                )
                 optimizer.zero_grad()
                 loss.backward()
                 torch.nn.utils.clip_grad_norm_(parameters, RECIPE["gradient_norm_limit"])
@@ -77,7 +98,9 @@ def train(epochs: int, report) -> tuple[VisionTransformer, float]:
 def main(folder: Path, epochs: int = RECIPE["epochs"]) -> None:
     """Write vit.safetensors (fp16) and vit.toml (architecture, recipe, accuracy, sha256) into the folder."""
     start = time.perf_counter()
-    vit, accuracy = train(epochs, lambda line: print(f"[{time.perf_counter() - start:6.0f} s] {line}", flush=True))
+    vit, accuracy = train(
+        epochs, lambda line: print(f"[{time.perf_counter() - start:6.0f} s] {line}", flush=True)
+    )
     weights = folder / "vit.safetensors"
     save_file({name: tensor.half().contiguous() for name, tensor in vit.state_dict().items()}, weights)
     lines = ["# Written by `python -m cl_bench.datasets._glyphs_pretrain`: how vit.safetensors was made."]
@@ -90,7 +113,11 @@ def main(folder: Path, epochs: int = RECIPE["epochs"]) -> None:
         "seconds": round(time.perf_counter() - start),
         "torch": torch.__version__,
     }
-    for title, table in (("", facts), ("architecture", ARCHITECTURE), ("recipe", {**RECIPE, "epochs": epochs})):
+    for title, table in (
+        ("", facts),
+        ("architecture", ARCHITECTURE),
+        ("recipe", {**RECIPE, "epochs": epochs}),
+    ):
         lines += [f"\n[{title}]"] if title else []
         lines += [f"{key} = {json.dumps(value)}" for key, value in table.items()]
     (folder / "vit.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -23,7 +23,11 @@ URL = "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz"
 SHA256 = "85cd44d02ba6437773c5bbd22e183051d648de2e7d6b014e1ef29b855ba677a7"
 FOLDER = "cifar-100-python"
 # md5 of the unpacked files, the authors' and torchvision's check
-MD5 = {"train": "16019d7e3df5f24257cddd939b257f8d", "test": "f0ef6b0ae62326f3e7ffdfab6717acfc", "meta": "7973b15100ade9c7d40fb424638fde48"}
+MD5 = {
+    "train": "16019d7e3df5f24257cddd939b257f8d",
+    "test": "f0ef6b0ae62326f3e7ffdfab6717acfc",
+    "meta": "7973b15100ade9c7d40fb424638fde48",
+}
 
 
 def prepare(root: Path | None, say: Callable[[str], None]) -> None:
@@ -60,7 +64,9 @@ def _read(root: Path, name: str) -> dict:
     """The unpickled file, after its md5 was found to be the authors' (pickle runs what it is given)."""
     path = _path(root, name)
     if not path.is_file():
-        raise InputError(f"{path} is missing; run `cl-bench prepare cifar100`, or name a folder that holds {FOLDER}/ with --dataset cifar100:ROOT")
+        raise InputError(
+            f"{path} is missing; run `cl-bench prepare cifar100`, or name a folder that holds {FOLDER}/ with --dataset cifar100:ROOT"
+        )
     if not _is_whole(root, name):
         raise _other_file(root, name)
     with open(path, "rb") as file:
@@ -75,7 +81,18 @@ class CIFAR100(Source):
         f"a {kind}photo of {article} {size}{{}}."
         for article in ("a", "the")
         for kind, size in (
-            *((kind, "") for kind in ("", "blurry ", "black and white ", "low contrast ", "high contrast ", "bad ", "good ")),
+            *(
+                (kind, "")
+                for kind in (
+                    "",
+                    "blurry ",
+                    "black and white ",
+                    "low contrast ",
+                    "high contrast ",
+                    "bad ",
+                    "good ",
+                )
+            ),
             ("", "small "),
             ("", "big "),
         )
@@ -108,7 +125,10 @@ class CIFAR100(Source):
         def build() -> dict[str, np.ndarray]:
             data = _read(self._root, side)
             pixels = np.asarray(data["data"], np.uint8).reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
-            return {"images": np.ascontiguousarray(pixels), "labels": np.asarray(data["fine_labels"], np.int64)}
+            return {
+                "images": np.ascontiguousarray(pixels),
+                "labels": np.asarray(data["fine_labels"], np.int64),
+            }
 
         arrays = cached_arrays({"source": self.name, "side": side, "md5": MD5[side]}, build)
         return ImageSet(arrays["images"], np.asarray(arrays["labels"]))

@@ -9,36 +9,59 @@ from functools import partial
 
 from cl_bench.data.listed_images import Archive, ListedImages, Published, nonempty_lines, prepare
 
-SUMMARY = "DomainNet's 200 class-and-domain pairs of ESN, CPrompt and NSP2; `cl-bench prepare domainnet200` first"
+SUMMARY = (
+    "DomainNet's 200 class-and-domain pairs of ESN, CPrompt and NSP2; `cl-bench prepare domainnet200` first"
+)
 ASKS = {
     "domainnet": "three data sets of continual learning bear this name: domainnet200 (200 classes, one domain each; ESN, CPrompt, NSP2), the 345 "
     "classes over all six domains, and the six domains learned one after the other with the same classes; cl-bench has domainnet200"
 }
 LISTS_URL = "https://raw.githubusercontent.com/zugexiaodui/VPTinNSforCL/0d9c5475e2be2487fa20be2bc7b51379ab68b893/tools"
 ARCHIVES_URL = "http://csr.bu.edu/ftp/visda/2019/multi-source"
-DOMAINS = {"clipart": "groundtruth/", "infograph": "", "painting": "groundtruth/", "quickdraw": "", "real": "", "sketch": ""}
+DOMAINS = {
+    "clipart": "groundtruth/",
+    "infograph": "",
+    "painting": "groundtruth/",
+    "quickdraw": "",
+    "real": "",
+    "sketch": "",
+}
 
 
 class DomainNet200(ListedImages):
     """Files `<domain>/<class>/<name>`; the list gives each file's label."""
 
     name = "domainnet200"
-    TRANSFORM = {"augment": "autoaugment-imagenet", "crop_interpolation": "bilinear", "resize": "squash-crop", "interpolation": "bilinear"}
+    TRANSFORM = {
+        "augment": "autoaugment-imagenet",
+        "crop_interpolation": "bilinear",
+        "resize": "squash-crop",
+        "interpolation": "bilinear",
+    }
     TEMPLATES = tuple(
         f"a {domain} of {article} {{}}"
         for domain in ("clipart", "infograph", "painting", "quickdraw", "real photo", "sketch")
         for article in ("a", "the")
     )
     LISTS = {
-        "train": Published(f"{LISTS_URL}/sdomain_train.txt", "87671cd9a6309dc5e9ebfa8eab8c14abbc270d605c9430c7525ff8e9d7e7e74e"),
-        "test": Published(f"{LISTS_URL}/sdomain_val.txt", "112d39337e19ea1b5b81f1a423145be007c5a42e16aeea84473a98c28462a8d2"),
+        "train": Published(
+            f"{LISTS_URL}/sdomain_train.txt",
+            "87671cd9a6309dc5e9ebfa8eab8c14abbc270d605c9430c7525ff8e9d7e7e74e",
+        ),
+        "test": Published(
+            f"{LISTS_URL}/sdomain_val.txt", "112d39337e19ea1b5b81f1a423145be007c5a42e16aeea84473a98c28462a8d2"
+        ),
     }
-    ARCHIVES = tuple(Archive(f"{ARCHIVES_URL}/{place}{domain}.zip", domain) for domain, place in DOMAINS.items())  # no digest is published
+    ARCHIVES = tuple(
+        Archive(f"{ARCHIVES_URL}/{place}{domain}.zip", domain) for domain, place in DOMAINS.items()
+    )  # no digest is published
 
     @classmethod
     def split(cls, texts: dict[str, str]) -> dict[str, list[tuple[str, int]]]:
         """Lines are "<domain>/<class>/<file> <label>"."""
-        lines = {side: [line.rpartition(" ") for line in nonempty_lines(texts[side])] for side in ("train", "test")}
+        lines = {
+            side: [line.rpartition(" ") for line in nonempty_lines(texts[side])] for side in ("train", "test")
+        }
         return {side: [(path, int(label)) for path, _, label in found] for side, found in lines.items()}
 
     def name_classes(self, texts: dict[str, str]) -> list[str]:

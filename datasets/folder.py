@@ -24,7 +24,9 @@ from cl_bench.data.names import read_names
 from cl_bench.data.source import Source, named_path
 from cl_bench.errors import InputError
 
-SUMMARY = "your own images: folder:PATH with train/<class>/* and test/<class>/*; also folder:PATH?nested&names=FILE"
+SUMMARY = (
+    "your own images: folder:PATH with train/<class>/* and test/<class>/*; also folder:PATH?nested&names=FILE"
+)
 COMMON_SIZE = 256  # pixels; images of differing sizes are brought to this
 SIDES = ("train", "test")
 OPTIONS = {"nested": False, "names": True}  # behind a question mark; whether each has a value
@@ -38,25 +40,37 @@ class Folder(Source):
 
     def __init__(self, argument: str | None = None):
         if argument is None:
-            raise InputError("data set folder needs a path: --dataset folder:PATH, with train/<class>/* and test/<class>/* in it")
+            raise InputError(
+                "data set folder needs a path: --dataset folder:PATH, with train/<class>/* and test/<class>/* in it"
+            )
         self._root, options = _parsed(argument)
         self._sides = {side: scan(self._root / side, "nested" in options) for side in SIDES}
         pairing(self._sides)
         self.class_names = sorted(self._sides["train"].files)
         if len(self.class_names) < 2:
-            raise InputError(f"{self._root}: found {len(self.class_names)} class under train/, expected at least 2")
+            raise InputError(
+                f"{self._root}: found {len(self.class_names)} class under train/, expected at least 2"
+            )
         names = options.get("names")
         if names:
             options["names"] = str(named_path(names))
         self._text_names = read_names(Path(options["names"]), self.class_names) if names else None
-        self.argument = str(self._root) + ("?" if options else "") + "&".join(f"{key}={value}" if value else key for key, value in options.items())
+        self.argument = (
+            str(self._root)
+            + ("?" if options else "")
+            + "&".join(f"{key}={value}" if value else key for key, value in options.items())
+        )
         self._files = {side: self._listed(side) for side in SIDES}
         self._fingerprints, self._digests = Fingerprints(self._root), {}
 
     def _listed(self, side: str) -> list[tuple[int, str]]:
         """(class, path below the root) of every image of a side."""
         found = self._sides[side].files
-        return [(c, str(path.relative_to(self._root))) for c, name in enumerate(self.class_names) for path in found[name]]
+        return [
+            (c, str(path.relative_to(self._root)))
+            for c, name in enumerate(self.class_names)
+            for path in found[name]
+        ]
 
     def verify(self) -> None:
         """Read every file again."""
@@ -100,7 +114,11 @@ class Folder(Source):
         """Pixels, labels, digest and features of both sides, and the depth of deep gray values."""
         digests = self._digests or self._fingerprints.digests(self._relative())
         contents = {side: [[c, digests[path]] for c, path in self._files[side]] for side in SIDES}
-        key = {"source": self.name, "decoding": CONVENTION, "files": hashlib.sha256(canonical_json(contents).encode()).hexdigest()}
+        key = {
+            "source": self.name,
+            "decoding": CONVENTION,
+            "files": hashlib.sha256(canonical_json(contents).encode()).hexdigest(),
+        }
         return cached_files(key, self._write)
 
     def _write(self, folder: Path) -> None:
@@ -122,21 +140,29 @@ class Folder(Source):
             np.save(folder / f"{side}_digest.npy", np.array(digest.hexdigest()))
 
     def _measured(self) -> list[Measure]:
-        return list(in_threads(lambda path: measure(self._root / path), self._relative(), f"measuring {self._root}"))
+        return list(
+            in_threads(lambda path: measure(self._root / path), self._relative(), f"measuring {self._root}")
+        )
 
     def _pixels(self, bits: int, size: tuple[int, int]) -> Callable[[str], tuple[np.ndarray, int]]:
         """The function from a file to its image (h, w, 3) at this (width, height), and its features."""
 
         def pixels(path: str) -> tuple[np.ndarray, int]:
             image, done = as_seen(self._root / path, self._fingerprints.content(path), bits)
-            return np.asarray(image if image.size == size else image.resize(size, Image.Resampling.BICUBIC)), done
+            return np.asarray(
+                image if image.size == size else image.resize(size, Image.Resampling.BICUBIC)
+            ), done
 
         return pixels
 
 
 def _parsed(argument: str) -> tuple[Path, dict[str, str]]:
     """ "PATH?nested&names=FILE" -> the path and its options. A question mark in the name of a folder that exists is one."""
-    path, _, text = argument.rpartition("?") if "?" in argument and not os.path.isdir(os.path.expanduser(argument)) else (argument, "", "")
+    path, _, text = (
+        argument.rpartition("?")
+        if "?" in argument and not os.path.isdir(os.path.expanduser(argument))
+        else (argument, "", "")
+    )
     options = {}
     for part in filter(None, text.split("&")):
         key, equals, value = part.partition("=")

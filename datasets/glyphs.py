@@ -62,7 +62,13 @@ class Glyphs(Source):
     smoke = True
     # chosen on a quarter of the training images, held out; the same for every method of a family
     PRESET = {
-        "vpt-*": {"passes": 15, "batch": 64, "learning_rate": 0.03, "temperature": 2.0, "epoch_mode": "plain"},
+        "vpt-*": {
+            "passes": 15,
+            "batch": 64,
+            "learning_rate": 0.03,
+            "temperature": 2.0,
+            "epoch_mode": "plain",
+        },
         "l2p*": {"passes": 10, "batch": 64, "learning_rate": 0.003},
         "dualprompt*": {"passes": 10, "batch": 64, "learning_rate": 0.01},
         "coda-prompt": {"passes": 10, "batch": 64, "learning_rate": 0.01},
@@ -86,7 +92,9 @@ class Glyphs(Source):
 
     def images(self, side: str) -> ImageSet:
         """The 8,000 training or 4,000 test images, class after class."""
-        stream, count = {"train": (TRAIN_STREAM, TRAIN_PER_CLASS), "test": (TEST_STREAM, TEST_PER_CLASS)}[side]
+        stream, count = {"train": (TRAIN_STREAM, TRAIN_PER_CLASS), "test": (TEST_STREAM, TEST_PER_CLASS)}[
+            side
+        ]
 
         def build() -> dict[str, np.ndarray]:
             return {"images": np.concatenate([class_images(code, stream, count) for code in self._codes])}

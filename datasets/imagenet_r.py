@@ -33,23 +33,51 @@ class ImageNetR(ListedImages):
     """Files `imagenet-r/<wnid>/<name>.jpg`; the class of a file is its folder."""
 
     name = "imagenet-r"
-    TRANSFORM = {"augment": "autoaugment-imagenet", "crop_interpolation": "bilinear", "resize": "squash-crop", "interpolation": "bilinear"}
+    TRANSFORM = {
+        "augment": "autoaugment-imagenet",
+        "crop_interpolation": "bilinear",
+        "resize": "squash-crop",
+        "interpolation": "bilinear",
+    }
     TEMPLATES = (
         "itap of a {}.", "a bad photo of the {}.", "a origami {}.", "a photo of the large {}.", "a {} in a video game.", "art of the {}.",
         "a photo of the small {}.",
     )  # fmt: skip
     LISTS = {
-        "train": Published(f"{LISTS_URL}/imagenet_r_train.txt", "bd1536ce73d52328d697d983652ce02eb10c5c9fc085d4b2434c67c32b81ee2c"),
-        "test": Published(f"{LISTS_URL}/imagenet_r_val.txt", "c6719b71b1181cba536a16d77a3815295eaf3b9c844f5db4452b9bb6dac85d2f"),
-        "names": Published(f"{LISTS_URL}/imagenet_r_classnames.txt", "1ba7a57a67681bc6b099dc4acce3af260426d5e73ed399bec08dc02c4b635d59"),
+        "train": Published(
+            f"{LISTS_URL}/imagenet_r_train.txt",
+            "bd1536ce73d52328d697d983652ce02eb10c5c9fc085d4b2434c67c32b81ee2c",
+        ),
+        "test": Published(
+            f"{LISTS_URL}/imagenet_r_val.txt",
+            "c6719b71b1181cba536a16d77a3815295eaf3b9c844f5db4452b9bb6dac85d2f",
+        ),
+        "names": Published(
+            f"{LISTS_URL}/imagenet_r_classnames.txt",
+            "1ba7a57a67681bc6b099dc4acce3af260426d5e73ed399bec08dc02c4b635d59",
+        ),
     }
-    ARCHIVES = (Archive("https://people.eecs.berkeley.edu/~hendrycks/imagenet-r.tar", FOLDER, "md5:a61312130a589d0ca1a8fca1f2bd3337"),)
+    ARCHIVES = (
+        Archive(
+            "https://people.eecs.berkeley.edu/~hendrycks/imagenet-r.tar",
+            FOLDER,
+            "md5:a61312130a589d0ca1a8fca1f2bd3337",
+        ),
+    )
 
     @classmethod
     def split(cls, texts: dict[str, str]) -> dict[str, list[tuple[str, int]]]:
         """Lines are "<wnid>/<file>"; labels count the wnids in alphabetical order."""
-        labels = {wnid: label for label, wnid in enumerate(sorted(line.split()[0] for line in nonempty_lines(texts["names"])))}
-        return {side: [(f"{FOLDER}/{line}", labels[line.partition("/")[0]]) for line in nonempty_lines(texts[side])] for side in ("train", "test")}
+        labels = {
+            wnid: label
+            for label, wnid in enumerate(sorted(line.split()[0] for line in nonempty_lines(texts["names"])))
+        }
+        return {
+            side: [
+                (f"{FOLDER}/{line}", labels[line.partition("/")[0]]) for line in nonempty_lines(texts[side])
+            ]
+            for side in ("train", "test")
+        }
 
     def name_classes(self, texts: dict[str, str]) -> list[str]:
         """The data set's own names, in the order of their WordNet ids."""

@@ -24,7 +24,12 @@ from cl_bench.errors import InputError, RunFailed
 from cl_bench.training.trainer import Trainer
 
 IMAGES = 768  # training images a task whose tokens are collected, in the public code
-AS_PUBLISHED = {"pgp_space": "sample_asis", "pgp_energy": "sigma4_asis", "pgp_rank_rule": "lt_asis", "pgp_stage": "grad"}
+AS_PUBLISHED = {
+    "pgp_space": "sample_asis",
+    "pgp_energy": "sigma4_asis",
+    "pgp_rank_rule": "lt_asis",
+    "pgp_stage": "grad",
+}
 
 
 LEFT_DIFFERENT = (
@@ -38,10 +43,18 @@ class ProjectionConfig(Strict):
     """Settings of every PGP method."""
 
     energy: float = Field(0.50, ge=0, le=1)  # epsilon, the fraction of squared norm that the basis holds
-    images: int | None = Field(None, ge=1)  # training images a task whose tokens are collected; None: 768, or D in sample space
-    pgp_stage: Literal["grad", "update"] = "grad"  # project the gradient (published), or Adam's finished update
-    pgp_energy: Literal["sigma2", "sigma4_asis"] = "sigma2"  # energies are second or (public code) fourth powers of singular values
-    pgp_rank_rule: Literal["geq", "lt_asis"] = "geq"  # fewest directions that reach the energy, or (public code) in the first task the most below it
+    images: int | None = Field(
+        None, ge=1
+    )  # training images a task whose tokens are collected; None: 768, or D in sample space
+    pgp_stage: Literal["grad", "update"] = (
+        "grad"  # project the gradient (published), or Adam's finished update
+    )
+    pgp_energy: Literal["sigma2", "sigma4_asis"] = (
+        "sigma2"  # energies are second or (public code) fourth powers of singular values
+    )
+    pgp_rank_rule: Literal["geq", "lt_asis"] = (
+        "geq"  # fewest directions that reach the energy, or (public code) in the first task the most below it
+    )
 
 
 def statistics_images(config: ProjectionConfig, images: int, last: bool) -> int:
@@ -52,7 +65,9 @@ def statistics_images(config: ProjectionConfig, images: int, last: bool) -> int:
 class PoolProjectionConfig(ProjectionConfig):
     """The same for prompt pools, whose published code works in sample space."""
 
-    pgp_space: Literal["feature", "sample_asis", "random"] = "feature"  # random: as many random directions, the control
+    pgp_space: Literal["feature", "sample_asis", "random"] = (
+        "feature"  # random: as many random directions, the control
+    )
 
 
 def require_sample_space(config: PoolProjectionConfig, width: int) -> None:
@@ -64,14 +79,22 @@ def require_sample_space(config: PoolProjectionConfig, width: int) -> None:
         )
 
 
-def chosen_images(config: ProjectionConfig, task: Task, trainer: Trainer, exactly: int | None = None) -> np.ndarray:
+def chosen_images(
+    config: ProjectionConfig, task: Task, trainer: Trainer, exactly: int | None = None
+) -> np.ndarray:
     """The images whose tokens are collected: a seeded choice. Raises RunFailed when `exactly` so many are needed and the task has fewer."""
     if exactly is not None and len(task) < exactly:
-        raise RunFailed(f"pgp_space=sample_asis needs {exactly} images of every task, task {task.index + 1} has {len(task)}; give pgp_space=feature")
-    return seeds.permutation(len(task), trainer.data_seed, "pgp images", task.index)[: exactly or config.images or IMAGES]
+        raise RunFailed(
+            f"pgp_space=sample_asis needs {exactly} images of every task, task {task.index + 1} has {len(task)}; give pgp_space=feature"
+        )
+    return seeds.permutation(len(task), trainer.data_seed, "pgp images", task.index)[
+        : exactly or config.images or IMAGES
+    ]
 
 
-def published_images(config: ProjectionConfig, task: Task, trainer: Trainer, width: int, batch: int, passes: int) -> Iterator[Tensor]:
+def published_images(
+    config: ProjectionConfig, task: Task, trainer: Trainer, width: int, batch: int, passes: int
+) -> Iterator[Tensor]:
     """As many training images as the backbone has features, augmented as in a pass that no training uses."""
     for part in trainer.augmented(task, batch, chosen_images(config, task, trainer, width), passes):
         yield part.images

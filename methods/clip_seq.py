@@ -40,9 +40,15 @@ class ClipTuningConfig(AlignmentConfig):
     logit_scale_wd: bool = True  # also of the logit scale (published code)
     batch: int = Field(220, ge=1)
     passes: int = Field(20, ge=1)
-    lr_milestones: Literal["code", "paper"] = "code"  # x0.1 after 40 and 70 % of the passes (published code) or 50 and 80 % (paper)
-    epoch_mode: Literal["repeat2", "plain"] = "repeat2"  # two passes shuffled together (published code) or each by itself
-    visual_bias: bool = True  # a bias of the projection, 0 until it is refined (published code); OpenAI's has none
+    lr_milestones: Literal["code", "paper"] = (
+        "code"  # x0.1 after 40 and 70 % of the passes (published code) or 50 and 80 % (paper)
+    )
+    epoch_mode: Literal["repeat2", "plain"] = (
+        "repeat2"  # two passes shuffled together (published code) or each by itself
+    )
+    visual_bias: bool = (
+        True  # a bias of the projection, 0 until it is refined (published code); OpenAI's has none
+    )
     refine_head: bool = True  # refine the projection after each task
 
 
@@ -52,23 +58,42 @@ class ClipSeq(Prompted):
     Config = ClipTuningConfig
     display = "CLIP-Seq"
     TRUNK = ClipTuningConfig
-    SMALL = {"layers": 2, "prompts": 8, "temperature": 0.5, "refine_passes": 10, "refine_samples": 32, "refine_learning_rate": 0.01}
-    TRANSFORM = {"resize": "short-crop", "interpolation": "bicubic"}  # CLIP's own preprocessing, on every data set
+    SMALL = {
+        "layers": 2,
+        "prompts": 8,
+        "temperature": 0.5,
+        "refine_passes": 10,
+        "refine_samples": 32,
+        "refine_learning_rate": 0.01,
+    }
+    TRANSFORM = {
+        "resize": "short-crop",
+        "interpolation": "bicubic",
+    }  # CLIP's own preprocessing, on every data set
 
     def __init__(self, config: ClipTuningConfig, backbone: Backbone, stream: StreamInfo):
         super().__init__(config, backbone, stream)
         require_text(backbone)
         embedding, width = backbone.text.projection.shape
         self.logit_scale = nn.Parameter(torch.tensor(backbone.text.scale, device=self.device))  # s
-        self.head = nn.Linear(width, embedding, bias=config.visual_bias, device=self.device).requires_grad_(False)
+        self.head = nn.Linear(width, embedding, bias=config.visual_bias, device=self.device).requires_grad_(
+            False
+        )
         self.head.weight.data.copy_(backbone.text.projection)
         if config.visual_bias:
             self.head.bias.data.zero_()
-        self.register_buffer("text_features", torch.zeros(0, embedding, device=self.device))  # t_k, in stream order
-        self.refinement_losses, self.grown = [], ("text_features", *(("means", "factors") if config.refine_head else ()))
+        self.register_buffer(
+            "text_features", torch.zeros(0, embedding, device=self.device)
+        )  # t_k, in stream order
+        self.refinement_losses, self.grown = (
+            [],
+            ("text_features", *(("means", "factors") if config.refine_head else ())),
+        )
         if config.refine_head:
             self.register_buffer("means", torch.zeros(0, width, device=self.device))  # m_k
-            self.register_buffer("factors", torch.zeros(0, gaussians.packed_length(width), device=self.device))  # of Sigma_k
+            self.register_buffer(
+                "factors", torch.zeros(0, gaussians.packed_length(width), device=self.device)
+            )  # of Sigma_k
 
     @property
     def keeps(self) -> str:
@@ -85,8 +110,15 @@ class ClipSeq(Prompted):
         """The prompts, and the refinement on features drawn for every class."""
         if not self.config.refine_head:
             return super().extra()
-        (E, D), drawn = self.head.weight.shape, float(len(self.text_features)) * self.config.refine_samples  # features a pass
-        return replace(super().extra(), task=self.config.refine_passes * drawn * D * (D / 2 + 3 * E), working_bytes=4 * drawn * D)
+        (E, D), drawn = (
+            self.head.weight.shape,
+            float(len(self.text_features)) * self.config.refine_samples,
+        )  # features a pass
+        return replace(
+            super().extra(),
+            task=self.config.refine_passes * drawn * D * (D / 2 + 3 * E),
+            working_bytes=4 * drawn * D,
+        )
 
     def begin_task(self, task: Task, trainer: Trainer) -> None:
         """Encode the task's classes, once per run: a resumed run has them in its checkpoint."""
@@ -98,12 +130,17 @@ class ClipSeq(Prompted):
 
     def loss(self, batch: Batch, task: TaskInfo) -> Tensor:
         """CE(z / tau, y) over the classes of the current task."""
-        z = self.scores(self.backbone.features(batch.images, self.prompts), self.text_features[task.first_label :])  # (B, c_t)
+        z = self.scores(
+            self.backbone.features(batch.images, self.prompts), self.text_features[task.first_label :]
+        )  # (B, c_t)
         return F.cross_entropy(z / self.config.temperature, batch.labels - task.first_label)
 
     def trained_parameters(self) -> list[dict]:
         """The prompts, and the logit scale with or without weight decay."""
-        return [{"params": [self.P]}, {"params": [self.logit_scale], **({} if self.config.logit_scale_wd else {"weight_decay": 0.0})}]
+        return [
+            {"params": [self.P]},
+            {"params": [self.logit_scale], **({} if self.config.logit_scale_wd else {"weight_decay": 0.0})},
+        ]
 
     def repeats(self) -> int:
         """2 or 1."""
@@ -128,8 +165,12 @@ class ClipSeq(Prompted):
             labels.append(batch.labels - first)
         if self.config.refine_head:
             own, known = torch.cat(features), (self.means, self.factors)
-            gaussians.describe(own, torch.cat(labels), *(values[first:] for values in known), self.config.refine_ridge)
-            losses = align(self.head, self.refined_loss, *known, self.config, task, trainer, self.stream.init_seed)
+            gaussians.describe(
+                own, torch.cat(labels), *(values[first:] for values in known), self.config.refine_ridge
+            )
+            losses = align(
+                self.head, self.refined_loss, *known, self.config, task, trainer, self.stream.init_seed
+            )
             self.refinement_losses = losses[:: max(1, len(losses) - 1)]
 
     def refined_loss(self, batch: Batch) -> Tensor:
@@ -139,8 +180,13 @@ class ClipSeq(Prompted):
 
     def diagnostics(self) -> dict:
         """The logit scale, the mean refinement loss of the first and the last pass, and the bytes of stored class statistics."""
-        found, kept = {"logit_scale": self.logit_scale.item()}, sum(getattr(self, name).nbytes for name in self.grown[1:])
-        return found | ({"refinement_losses": self.refinement_losses, "class_statistics_bytes": kept} if kept else {})
+        found, kept = (
+            {"logit_scale": self.logit_scale.item()},
+            sum(getattr(self, name).nbytes for name in self.grown[1:]),
+        )
+        return found | (
+            {"refinement_losses": self.refinement_losses, "class_statistics_bytes": kept} if kept else {}
+        )
 
     def predict(self, batch: Batch) -> Tensor:
         """Scores of all classes seen, (B, K_seen)."""

@@ -38,7 +38,9 @@ class ClipZeroShot(Method):
     def __init__(self, config: ClipZeroShotConfig, backbone: Backbone, stream: StreamInfo):
         super().__init__(config, backbone, stream)
         require_text(backbone)
-        self.register_buffer("text_features", torch.zeros(0, len(backbone.text.projection), device=self.device))
+        self.register_buffer(
+            "text_features", torch.zeros(0, len(backbone.text.projection), device=self.device)
+        )
 
     def grow(self, task: TaskInfo) -> None:
         """Make room for the task's text features."""

@@ -40,12 +40,16 @@ class CodaConfig(QueryTuningConfig):
     passes: int = Field(20, ge=1)
     grad_clip: float = Field(0.0, ge=0)
     head_init: HeadInit = "uniform"
-    lr_schedule: Literal["lagged", "unlagged"] = "lagged"  # the cosine one pass behind (public code), or as it is evidently meant
+    lr_schedule: Literal["lagged", "unlagged"] = (
+        "lagged"  # the cosine one pass behind (public code), or as it is evidently meant
+    )
     components: int = Field(100, ge=1)  # m
     prompt_length: int = Field(8, ge=2, multiple_of=2)  # L, half keys and half values
     layers: int = Field(5, ge=1)  # first blocks that get prompts
     ortho_mu: float = Field(0.0, ge=0)  # mu, weight of the orthogonality penalty
-    gs: Literal["qr", "classical"] = "qr"  # orthogonal to the span of all earlier rows, or (published) one sweep of Gram-Schmidt
+    gs: Literal["qr", "classical"] = (
+        "qr"  # orthogonal to the span of all earlier rows, or (published) one sweep of Gram-Schmidt
+    )
     drop_last: bool = False  # leave out the last partial batch of a pass (published)
 
 
@@ -60,16 +64,26 @@ class CodaPrompt(QueryTuning):
         "a task with fewer images than a batch is refused with drop_last=on, where the code trains on nothing without a word",
         "the published class orders come from Python's own generator, seed 0 the natural order (--order natural, or a file)",
     )
-    AS_PUBLISHED = {"gs": "classical", "drop_last": True, "lr_schedule": "lagged", "head_init": "uniform", "normalisation": "unit01"}
+    AS_PUBLISHED = {
+        "gs": "classical",
+        "drop_last": True,
+        "lr_schedule": "lagged",
+        "head_init": "uniform",
+        "normalisation": "unit01",
+    }
 
     def __init__(self, config: CodaConfig, backbone: Backbone, stream: StreamInfo):
         super().__init__(config, backbone, stream)
         backbone.first_blocks(config.layers)
         self.slice = config.components // stream.num_tasks  # components of a task
         if self.slice == 0:
-            raise InputError(f"components={config.components} are too few for {stream.num_tasks} tasks; give at least one for each")
+            raise InputError(
+                f"components={config.components} are too few for {stream.num_tasks} tasks; give at least one for each"
+            )
         if self.slice * stream.num_tasks > backbone.width:
-            raise InputError(f"components={config.components} cannot be orthogonal in {backbone.width} dimensions; give at most {backbone.width}")
+            raise InputError(
+                f"components={config.components} cannot be orthogonal in {backbone.width} dimensions; give at most {backbone.width}"
+            )
         self.A, self.K, self.P = nn.ParameterList(), nn.ParameterList(), nn.ParameterList()
 
     def grow(self, task: TaskInfo) -> None:
@@ -78,17 +92,26 @@ class CodaPrompt(QueryTuning):
         for name, length in (("A", 1), ("K", 1), ("P", self.config.prompt_length)):
             known = getattr(self, name)
             known.requires_grad_(False)
-            drawn = self.draws(name, (self.config.layers, self.slice, length * self.backbone.width), task).to(self.device)
+            drawn = self.draws(name, (self.config.layers, self.slice, length * self.backbone.width), task).to(
+                self.device
+            )
             earlier = torch.cat(list(known), dim=1) if known else drawn[:, :0]
             known.append(nn.Parameter(orthonormal_beside(drawn, earlier.detach(), self.config.gs)))
 
     def draws(self, name: str, shape: tuple[int, int, int], task: TaskInfo) -> Tensor:
         """Normal rows (layers, m / T, D or L D) from which a task's components are made."""
-        return torch.randn(shape, generator=seeds.generator(self.stream.init_seed, "components", name, task.index))
+        return torch.randn(
+            shape, generator=seeds.generator(self.stream.init_seed, "components", name, task.index)
+        )
 
     def extra(self) -> Extra:
         """L / 2 keys a block, weighted sums over the components of all tasks."""
-        layers, n, L, D = self.config.layers, self.slice * self.stream.num_tasks, self.config.prompt_length, self.backbone.width
+        layers, n, L, D = (
+            self.config.layers,
+            self.slice * self.stream.num_tasks,
+            self.config.prompt_length,
+            self.backbone.width,
+        )
         return Extra(keys=dict.fromkeys(range(layers), L // 2), image=float(layers) * n * D * (2 + L))
 
     def trained_prompts(self) -> list[nn.Parameter]:
@@ -113,7 +136,10 @@ class CodaPrompt(QueryTuning):
     def loss(self, batch: Batch, task: TaskInfo) -> Tensor:
         """CE over the current task's classes, and the orthogonality penalty where it has a weight."""
         prefixes = self.prefixes(batch.frozen_features(self.backbone))
-        self.lengths = {layer: torch.cat(pair, dim=1).detach().flatten(1).norm(dim=1).mean() for layer, pair in prefixes.blocks.items()}
+        self.lengths = {
+            layer: torch.cat(pair, dim=1).detach().flatten(1).norm(dim=1).mean()
+            for layer, pair in prefixes.blocks.items()
+        }
         loss = self.cross_entropy(self.backbone.features(batch.images, prefixes), batch.labels, task)
         return loss + self.config.ortho_mu * self.penalty() if self.config.ortho_mu else loss
 

@@ -40,15 +40,27 @@ class DualConfig(QueryTuningConfig):
     g_length: int = Field(5, ge=1)  # L_g
     e_length: int = Field(5, ge=1)  # L_e
     pool_size: int | None = Field(None, ge=1)  # S, E-prompts; None: one for each task
-    overflow: Literal["refuse", "vote"] = "refuse"  # more tasks than E-prompts: an error, or (published) the nearest key's by vote
+    overflow: Literal["refuse", "vote"] = (
+        "refuse"  # more tasks than E-prompts: an error, or (published) the nearest key's by vote
+    )
     pull: float = Field(1.0, ge=0)  # lambda
-    kv_split: Literal["full", "half"] = "full"  # L keys and L values (published code), or L / 2 of each (paper)
+    kv_split: Literal["full", "half"] = (
+        "full"  # L keys and L values (published code), or L / 2 of each (paper)
+    )
     init: Literal["port", "jax"] = "port"  # U(-1, 1) or (original code) U(0, 0.01)
-    batchwise_train: bool = True  # one E-prompt for a training batch by majority; only where tasks have no prompt of their own
+    batchwise_train: bool = (
+        True  # one E-prompt for a training batch by majority; only where tasks have no prompt of their own
+    )
     batchwise_eval: bool = False  # at prediction too (published; reads the task from the batch)
-    eval_batch: int = Field(24, ge=1)  # test images of one task that are predicted together, where predictions depend on the batch (published)
-    eval_keys: Literal["seen", "all"] = "seen"  # keys compared at prediction: of tasks learned, or (published) all
-    prefix_reshape: Literal["permute", "reshape_asis"] = "permute"  # E-prompts as chosen, or as the PyTorch port mixes them
+    eval_batch: int = Field(
+        24, ge=1
+    )  # test images of one task that are predicted together, where predictions depend on the batch (published)
+    eval_keys: Literal["seen", "all"] = (
+        "seen"  # keys compared at prediction: of tasks learned, or (published) all
+    )
+    prefix_reshape: Literal["permute", "reshape_asis"] = (
+        "permute"  # E-prompts as chosen, or as the PyTorch port mixes them
+    )
 
 
 class DualPrompt(QueryTuning):
@@ -77,14 +89,24 @@ class DualPrompt(QueryTuning):
         self.S = config.pool_size or stream.num_tasks
         if stream.num_tasks > self.S and config.overflow == "refuse":
             advice = "leave out pool_size for one each, or give overflow=vote, as published"
-            raise InputError(f"pool_size={self.S} has no E-prompt for each of {stream.num_tasks} tasks; {advice}")
+            raise InputError(
+                f"pool_size={self.S} has no E-prompt for each of {stream.num_tasks} tasks; {advice}"
+            )
         D, split = backbone.width, 2 if config.kv_split == "half" else 1
         if config.g_length % split or config.e_length % split:
-            raise InputError(f"kv_split=half needs even lengths, got g_length={config.g_length} and e_length={config.e_length}")
+            raise InputError(
+                f"kv_split=half needs even lengths, got g_length={config.g_length} and e_length={config.e_length}"
+            )
         G = (config.g_layers, 2, config.g_length // split, D)
         E = (config.e_layers, 2, self.S, config.e_length // split, D)
         for name, shape in {"G": G, "E": E, "k": (self.S, D)}.items():
-            setattr(self, name, nn.Parameter(uniform(shape, config.init, seeds.generator(stream.init_seed, name)).to(self.device)))
+            setattr(
+                self,
+                name,
+                nn.Parameter(
+                    uniform(shape, config.init, seeds.generator(stream.init_seed, name)).to(self.device)
+                ),
+            )
 
     def trained_prompts(self) -> list[nn.Parameter]:
         """G, E and k."""
@@ -99,12 +121,18 @@ class DualPrompt(QueryTuning):
     @property
     def couples_batch(self) -> bool:
         """Where prompts are voted for, or handed to other images."""
-        return self.config.prefix_reshape == "reshape_asis" or (self.stream.num_tasks > self.S and self.config.batchwise_train)
+        return self.config.prefix_reshape == "reshape_asis" or (
+            self.stream.num_tasks > self.S and self.config.batchwise_train
+        )
 
     @property
     def predicts_together(self) -> int | None:
         """Where a test batch votes, or its images are handed each other's prompts."""
-        return self.config.eval_batch if self.config.batchwise_eval or self.config.prefix_reshape == "reshape_asis" else None
+        return (
+            self.config.eval_batch
+            if self.config.batchwise_eval or self.config.prefix_reshape == "reshape_asis"
+            else None
+        )
 
     def begin_task(self, task: Task, trainer: Trainer) -> None:
         """Start the task's E-prompt from the one before it."""
@@ -138,7 +166,9 @@ class DualPrompt(QueryTuning):
         blocks = {index: (K[None], V[None]) for index, (K, V) in enumerate(self.G)}
         one_hot = torch.zeros(len(ids), self.S, device=self.device).scatter_(1, ids[:, None], 1.0)
         for layer, (E_K, E_V) in enumerate(self.E):
-            blocks[len(self.G) + layer] = tuple((one_hot @ E.flatten(1)).unflatten(1, E.shape[1:]) for E in (E_K, E_V))  # (B, L_e, D)
+            blocks[len(self.G) + layer] = tuple(
+                (one_hot @ E.flatten(1)).unflatten(1, E.shape[1:]) for E in (E_K, E_V)
+            )  # (B, L_e, D)
         return Prefixes(blocks)
 
     def prefixes(self, ids: Tensor, batch: int) -> Prefixes:

@@ -36,7 +36,9 @@ class DualPGPConfig(pgp.PoolProjectionConfig, DualConfig):
 
     passes: int = Field(20, ge=1)
     project_values: bool = False  # project the gradient of values too
-    stat_prompt: Literal["task", "fallback_asis"] = "task"  # E-prompt of the statistics: the task's, or as the public code happens to choose
+    stat_prompt: Literal["task", "fallback_asis"] = (
+        "task"  # E-prompt of the statistics: the task's, or as the public code happens to choose
+    )
 
 
 class DualPromptPGP(DualPrompt):
@@ -54,9 +56,15 @@ class DualPromptPGP(DualPrompt):
         pgp.require_sample_space(config, backbone.width)
         attn = backbone.vit.blocks[0].attn
         # public code takes all heads side by side
-        self.heads, width = (1, backbone.width) if config.pgp_space == "sample_asis" else (attn.num_heads, attn.head_dim)
-        generator = seeds.generator(stream.init_seed, "random subspace") if config.pgp_space == "random" else None
-        self.space = Subspaces((config.g_layers + config.e_layers, self.heads, width, width), self.device, generator)
+        self.heads, width = (
+            (1, backbone.width) if config.pgp_space == "sample_asis" else (attn.num_heads, attn.head_dim)
+        )
+        generator = (
+            seeds.generator(stream.init_seed, "random subspace") if config.pgp_space == "random" else None
+        )
+        self.space = Subspaces(
+            (config.g_layers + config.e_layers, self.heads, width, width), self.device, generator
+        )
         for name in ("G", "E"):
             self.register_buffer(f"{name}_start", torch.zeros_like(getattr(self, name)), persistent=False)
 
@@ -86,7 +94,9 @@ class DualPromptPGP(DualPrompt):
         """Plain Adam, or one whose finished updates are projected (pgp_stage=update)."""
         if self.config.pgp_stage == "grad" or not any(self.space.ranks()):
             return super().make_optimizer(task)
-        projections = [(prompts, lambda U, first=first: self._outside(U, first)) for prompts, first in self._prompts()]
+        projections = [
+            (prompts, lambda U, first=first: self._outside(U, first)) for prompts, first in self._prompts()
+        ]
         return ProjectedAdam(self.trained_parameters(), projections, **self.adam_settings())
 
     def _prompts(self) -> list[tuple[nn.Parameter, int]]:
@@ -105,13 +115,19 @@ class DualPromptPGP(DualPrompt):
 
     def end_task(self, task: Task, trainer: Trainer) -> None:
         """Grow every block's bases by the task's queries; nothing to do after the last task."""
-        keys = [self._by_head((now.detach() - start)[:, 0]) for now, start in ((self.G, self.G_start), (self.E, self.E_start)) if len(now)]
+        keys = [
+            self._by_head((now.detach() - start)[:, 0])
+            for now, start in ((self.G, self.G_start), (self.E, self.E_start))
+            if len(now)
+        ]
         inside, whole = 0.0, 0.0
         for delta, M in zip(keys, self.space.active.split([len(delta) for delta in keys]), strict=True):
             inside, whole = inside + float((delta @ M).square().sum()), whole + float(delta.square().sum())
         self.inside = (inside / whole) ** 0.5 if whole else 0.0
         if not self.is_last(task) and self.config.energy > 0:
-            moments = self._published_moments if self.config.pgp_space == "sample_asis" else self._feature_moments
+            moments = (
+                self._published_moments if self.config.pgp_space == "sample_asis" else self._feature_moments
+            )
             with torch.no_grad():
                 rules = (self.config.pgp_energy, self.config.pgp_rank_rule, task.index == 0)
                 self.space.grow(moments(task, trainer), self.config.energy, *rules)
@@ -128,16 +144,25 @@ class DualPromptPGP(DualPrompt):
     def _feature_moments(self, task: Task, trainer: Trainer) -> Tensor:
         """Q_h^T Q_h over the number of rows, (blocks, H, d, d)."""
         moments = QueryMoments(len(self.space.M), self.backbone.vit)
-        for batch in trainer.plain(task, self.statistics_batch, pgp.chosen_images(self.config, task, trainer)):
-            self.backbone.features(batch.images, moments.observing(self.statistics_prefixes(batch.images, task)))
+        for batch in trainer.plain(
+            task, self.statistics_batch, pgp.chosen_images(self.config, task, trainer)
+        ):
+            self.backbone.features(
+                batch.images, moments.observing(self.statistics_prefixes(batch.images, task))
+            )
         return moments.means()
 
     def _published_moments(self, task: Task, trainer: Trainer) -> Tensor:
         """Z Z^T over samples, (blocks, 1, D, D); one pass a block, so that the queries of one block at a time are in memory."""
         found = []
         for block in range(len(self.space.M)):
-            images = pgp.published_images(self.config, task, trainer, self.backbone.width, self.statistics_batch, self.config.passes)
-            parts = [block_queries(self.backbone.vit, some, self.statistics_prefixes(some, task), block).flatten(1) for some in images]
+            images = pgp.published_images(
+                self.config, task, trainer, self.backbone.width, self.statistics_batch, self.config.passes
+            )
+            parts = [
+                block_queries(self.backbone.vit, some, self.statistics_prefixes(some, task), block).flatten(1)
+                for some in images
+            ]
             Z = pgp.principal_scores(torch.cat(parts), SCORES)
             found.append((Z @ Z.T)[None])
         return torch.stack(found)

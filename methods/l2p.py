@@ -46,13 +46,21 @@ class PoolConfig(QueryTuningConfig):
     top_k: int = Field(5, ge=1)  # k
     pull: float = Field(0.1, ge=0)  # lambda; 1.0 in the original code
     layers: int = Field(3, ge=1)  # first blocks that get prompts
-    carry: Literal["drop", "accumulate"] = "drop"  # prompt outputs are dropped, or stay tokens in the later blocks
-    head: Literal["token", "prompt"] = "token"  # the head reads the class token, or the mean of all prompt outputs
-    position: Literal["none", "cls"] = "none"  # carried prompts get no position, or (PyTorch port) the class token's in the first block
+    carry: Literal["drop", "accumulate"] = (
+        "drop"  # prompt outputs are dropped, or stay tokens in the later blocks
+    )
+    head: Literal["token", "prompt"] = (
+        "token"  # the head reads the class token, or the mean of all prompt outputs
+    )
+    position: Literal["none", "cls"] = (
+        "none"  # carried prompts get no position, or (PyTorch port) the class token's in the first block
+    )
     init: Literal["port", "jax"] = "port"  # U(-1, 1) or (original code) U(0, 0.01)
     batchwise_train: bool = True  # one choice of prompts for a whole training batch, by majority (published)
     batchwise_eval: bool = False  # at prediction too (published; reads the task from the batch)
-    eval_batch: int = Field(16, ge=1)  # test images of one task that are predicted together, where predictions depend on the batch (published)
+    eval_batch: int = Field(
+        16, ge=1
+    )  # test images of one task that are predicted together, where predictions depend on the batch (published)
 
 
 class L2P(QueryTuning):
@@ -62,7 +70,13 @@ class L2P(QueryTuning):
     display = "L2P"
     TRUNK = PoolConfig
     version = 2
-    AS_PUBLISHED = {**VOTES_AS_PUBLISHED, "layers": 1, "carry": "accumulate", "head": "prompt", "position": "cls"}
+    AS_PUBLISHED = {
+        **VOTES_AS_PUBLISHED,
+        "layers": 1,
+        "carry": "accumulate",
+        "head": "prompt",
+        "position": "cls",
+    }
     SMALL = {"layers": 2, "pool_size": 4, "prompt_length": 4, "top_k": 2}
     LEFT_DIFFERENT = (
         "the classes of the published runs come in their natural order (--order natural)",
@@ -72,16 +86,28 @@ class L2P(QueryTuning):
     def __init__(self, config: PoolConfig, backbone: Backbone, stream: StreamInfo):
         super().__init__(config, backbone, stream)
         if config.top_k > config.pool_size:
-            raise InputError(f"top_k={config.top_k} of a pool of {config.pool_size} cannot be chosen; give top_k of at most pool_size")
+            raise InputError(
+                f"top_k={config.top_k} of a pool of {config.pool_size} cannot be chosen; give top_k of at most pool_size"
+            )
         backbone.first_blocks(config.layers)
         if config.carry == "drop" and (config.head == "prompt" or config.position == "cls"):
-            raise InputError("head=prompt and position=cls need carry=accumulate: with carry=drop prompts are no tokens")
+            raise InputError(
+                "head=prompt and position=cls need carry=accumulate: with carry=drop prompts are no tokens"
+            )
         vit = backbone.vit
         if config.position == "cls" and (vit.pos_embed is None or vit.no_embed_class):
-            raise InputError(f"position=cls, but backbone {backbone.spec.name!r} has no position embedding of its class token; give position=none")
+            raise InputError(
+                f"position=cls, but backbone {backbone.spec.name!r} has no position embedding of its class token; give position=none"
+            )
         shape, init = (config.layers, config.pool_size * config.prompt_length, backbone.width), config.init
-        self.P = nn.Parameter(uniform(shape, init, seeds.generator(stream.init_seed, "prompts")).to(self.device))
-        self.K = nn.Parameter(uniform((config.pool_size, shape[2]), init, seeds.generator(stream.init_seed, "keys")).to(self.device))
+        self.P = nn.Parameter(
+            uniform(shape, init, seeds.generator(stream.init_seed, "prompts")).to(self.device)
+        )
+        self.K = nn.Parameter(
+            uniform((config.pool_size, shape[2]), init, seeds.generator(stream.init_seed, "keys")).to(
+                self.device
+            )
+        )
 
     def trained_prompts(self) -> list[nn.Parameter]:
         """P and K."""
@@ -93,7 +119,9 @@ class L2P(QueryTuning):
         chosen = dict.fromkeys(range(layers), k * self.config.prompt_length)
         if self.config.carry == "accumulate":
             return Extra(tokens=chosen, image=float(S) * D + float(layers) * k * rows * D)
-        return Extra(keys=chosen, image=float(S) * D + 2.0 * layers * k * rows * D, step=2.0 * layers * rows * D * D)
+        return Extra(
+            keys=chosen, image=float(S) * D + 2.0 * layers * k * rows * D, step=2.0 * layers * rows * D * D
+        )
 
     @property
     def couples_batch(self) -> bool:
@@ -116,23 +144,32 @@ class L2P(QueryTuning):
         chosen = self.choose(similarity.detach(), self.config.batchwise_train)
         self.count("selected", chosen.ids, self.config.pool_size, len(batch) // len(chosen.ids))
         pulled = similarity.gather(1, chosen.ids.expand(len(batch), -1)).sum(1).mean()
-        return self.cross_entropy(self.prompted(batch.images, chosen), batch.labels, task) - self.config.pull * pulled
+        return (
+            self.cross_entropy(self.prompted(batch.images, chosen), batch.labels, task)
+            - self.config.pull * pulled
+        )
 
     def represent(self, images: Tensor, q: Tensor) -> Tensor:
         """Features under each image's own prompts, or the batch's with `batchwise_eval`."""
         return self.prompted(images, self.choose(cosines(q, self.K), self.config.batchwise_eval))
 
-    def prompted(self, images: Tensor, chosen: Chosen, moments: AttentionMoments | TokenMoments | None = None) -> Tensor:
+    def prompted(
+        self, images: Tensor, chosen: Chosen, moments: AttentionMoments | TokenMoments | None = None
+    ) -> Tensor:
         """Features (B, D) with the chosen prompts, while `moments` may see the image tokens."""
         if self.config.carry == "drop":
             return self.backbone.features(images, moments.observing(chosen) if moments else chosen)
-        carried = Carried(chosen, self.backbone.vit.pos_embed[:, :1] if self.config.position == "cls" else None, moments)
+        carried = Carried(
+            chosen, self.backbone.vit.pos_embed[:, :1] if self.config.position == "cls" else None, moments
+        )
         if self.config.head == "token":
             return self.backbone.features(images, carried)
         x = tokens(self.backbone.vit, images, carried)  # (B, N + L k L_p, D)
         return self.backbone.vit.fc_norm(x[:, -self.config.layers * carried.size :].mean(1))
 
-    def visits(self, task: Task, trainer: Trainer, rows: np.ndarray | None = None) -> Iterator[tuple[Tensor, Tensor, Chosen]]:
+    def visits(
+        self, task: Task, trainer: Trainer, rows: np.ndarray | None = None
+    ) -> Iterator[tuple[Tensor, Tensor, Chosen]]:
         """One plain pass over the task's images (or the given rows) after training: input, queries, and the prompts that prediction gives them."""
         for batch in trainer.plain(task, self.statistics_batch, rows):
             q = batch.frozen_features(self.backbone)

@@ -35,7 +35,9 @@ class L2PNSP2Config(NullSpaceConfig, PoolConfig):
     key_proj: bool = True  # project the keys' update
     key_exact: bool = False  # and keep the keys' length outside old queries, so that old cosines stay (exact with eta=1, nsp_norm=none)
     eta_q: float | None = Field(None, ge=0, le=1)  # overrides eta for the keys
-    b2_scope: Literal["pool", "per_prompt"] = "pool"  # B_2 over all pool rows, or a block for each prompt of L_p rows
+    b2_scope: Literal["pool", "per_prompt"] = (
+        "pool"  # B_2 over all pool rows, or a block for each prompt of L_p rows
+    )
     freeze_after_task1: bool = False  # control: no update of prompts and keys after the first task
 
 
@@ -51,7 +53,9 @@ class L2PNSP2(NullSpaceUpdates, L2P):
 
     def __init__(self, config: L2PNSP2Config, backbone: Backbone, stream: StreamInfo):
         if config.carry != "drop":
-            raise InputError("carry=accumulate lets prompt outputs enter the next block, which no projection of L2P-NSP² protects; give carry=drop")
+            raise InputError(
+                "carry=accumulate lets prompt outputs enter the next block, which no projection of L2P-NSP² protects; give carry=drop"
+            )
         super().__init__(config, backbone, stream)
         D = backbone.width
         self.register_buffer("Cq", torch.zeros(1, D, D, dtype=torch.float64, device=self.device))
@@ -86,12 +90,17 @@ class L2PNSP2(NullSpaceUpdates, L2P):
 
     def statistics_images(self, task: TaskInfo, images: int) -> int:
         """One pass also for the keys alone."""
-        return max(super().statistics_images(task, images), images if not self.is_last(task) and self.config.key_proj else 0)
+        return max(
+            super().statistics_images(task, images),
+            images if not self.is_last(task) and self.config.key_proj else 0,
+        )
 
     def visit(self, task: Task, trainer: Trainer, moments: AttentionMoments | None) -> None:
         """Attention under the prompts that prediction chooses, and the queries' second moments; nothing after the last task."""
         if task.index:
-            self.keys_inside = share_outside_null(self.K.detach() - self.K_prev, self.Cq[0], self.config.nullity)
+            self.keys_inside = share_outside_null(
+                self.K.detach() - self.K_prev, self.Cq[0], self.config.nullity
+            )
         self.K_prev.copy_(self.K.detach())
         if self.is_last(task) or not (moments or self.config.key_proj):
             return

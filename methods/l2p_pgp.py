@@ -36,7 +36,9 @@ class L2PPGPConfig(pgp.PoolProjectionConfig, PoolConfig):
     pgp_keys: bool = True  # project the keys too
     # tokens and chosen prompts stacked, tokens alone, or (public code) their scores added; None: stack or, in sample space, sum_asis
     pgp_combine: Literal["stack", "x_only", "sum_asis"] | None = None
-    key_exact: bool = False  # keep the keys' length outside old queries, so that old cosines stay; needs pgp_stage=update
+    key_exact: bool = (
+        False  # keep the keys' length outside old queries, so that old cosines stay; needs pgp_stage=update
+    )
 
 
 class L2PPGP(L2P):
@@ -55,16 +57,26 @@ class L2PPGP(L2P):
         sampled = config.pgp_space == "sample_asis"
         self.combine = config.pgp_combine or ("sum_asis" if sampled else "stack")
         if self.combine == ("stack" if sampled else "sum_asis"):
-            raise InputError(f"pgp_combine={self.combine} and pgp_space={config.pgp_space} exclude each other: scores are added, tokens are stacked")
+            raise InputError(
+                f"pgp_combine={self.combine} and pgp_space={config.pgp_space} exclude each other: scores are added, tokens are stacked"
+            )
         if config.key_exact and not (config.pgp_stage == "update" and config.pgp_keys):
-            raise InputError("key_exact=on needs pgp_stage=update and pgp_keys=on: with projected gradients Adam moves keys inside the subspace too")
+            raise InputError(
+                "key_exact=on needs pgp_stage=update and pgp_keys=on: with projected gradients Adam moves keys inside the subspace too"
+            )
         spaces = {"prompts": config.layers, "keys": 1}
-        self.prompt_space, self.key_space = (Subspaces((n, D, D), self.device, self._random(name)) for name, n in spaces.items())
+        self.prompt_space, self.key_space = (
+            Subspaces((n, D, D), self.device, self._random(name)) for name, n in spaces.items()
+        )
         self.register_buffer("P_start", torch.zeros_like(self.P), persistent=False)
         self.register_buffer("K_start", torch.zeros_like(self.K), persistent=False)
 
     def _random(self, name: str) -> torch.Generator | None:
-        return seeds.generator(self.stream.init_seed, "random subspace", name) if self.config.pgp_space == "random" else None
+        return (
+            seeds.generator(self.stream.init_seed, "random subspace", name)
+            if self.config.pgp_space == "random"
+            else None
+        )
 
     def begin_task(self, task: Task, trainer: Trainer) -> None:
         """Remember prompts and keys, to measure their update, and the protected directions of all earlier tasks."""
@@ -84,7 +96,11 @@ class L2PPGP(L2P):
 
     def _key_update(self, U: Tensor) -> Tensor:
         old, projected = self.K - U, self._outside_keys(U)  # Adam has stepped already
-        return keep_norm_outside(old + projected, old, self._outside_keys) - old if self.config.key_exact else projected
+        return (
+            keep_norm_outside(old + projected, old, self._outside_keys) - old
+            if self.config.key_exact
+            else projected
+        )
 
     def _outside_keys(self, U: Tensor) -> Tensor:
         return self.key_space.outside(U[None])[0]
@@ -107,7 +123,10 @@ class L2PPGP(L2P):
         if self.is_last(task):
             return
         moments = self._published_moments if self.config.pgp_space == "sample_asis" else self._feature_moments
-        (prompts, keys), rules = moments(task, trainer), (self.config.pgp_energy, self.config.pgp_rank_rule, task.index == 0)
+        (prompts, keys), rules = (
+            moments(task, trainer),
+            (self.config.pgp_energy, self.config.pgp_rank_rule, task.index == 0),
+        )
         if self.config.energy > 0:
             self.prompt_space.grow(prompts, self.config.energy, *rules)
         if self.config.key_energy > 0 and self.config.pgp_keys:
@@ -115,7 +134,11 @@ class L2PPGP(L2P):
 
     def _feature_moments(self, task: Task, trainer: Trainer) -> tuple[Tensor, Tensor]:
         """Second moments of tokens (L, D, D), with the chosen prompts' added as further rows, and of normalised queries (D, D)."""
-        moments, keys, used = TokenMoments(self.P), 0, torch.zeros(self.P.shape[1], dtype=torch.bool, device=self.device)
+        moments, keys, used = (
+            TokenMoments(self.P),
+            0,
+            torch.zeros(self.P.shape[1], dtype=torch.bool, device=self.device),
+        )
         for images, q, chosen in self.visits(task, trainer, pgp.chosen_images(self.config, task, trainer)):
             q = F.normalize(q, dim=1).double()
             keys = keys + q.T @ q
@@ -130,21 +153,35 @@ class L2PPGP(L2P):
     def _published_moments(self, task: Task, trainer: Trainer) -> tuple[Tensor, Tensor]:
         """Z Z^T over samples of patch embeddings (plus prompts) and of queries, with the prompts as they were before the task."""
         embeddings, queries = [], []
-        for images in pgp.published_images(self.config, task, trainer, self.backbone.width, self.statistics_batch, self.config.passes):
+        for images in pgp.published_images(
+            self.config, task, trainer, self.backbone.width, self.statistics_batch, self.config.passes
+        ):
             embeddings.append(self.backbone.vit.patch_embed(images).flatten(1))
             queries.append(self.backbone.frozen_features(images))
         Z, Z_k = pgp.principal_scores(torch.cat(embeddings), 9), pgp.principal_scores(torch.cat(queries), 5)
         A = []
         for P in self.P_start:
-            Y = pgp.principal_scores(P.T, 9) if task.index and self.combine == "sum_asis" else torch.zeros_like(Z)
+            Y = (
+                pgp.principal_scores(P.T, 9)
+                if task.index and self.combine == "sum_asis"
+                else torch.zeros_like(Z)
+            )
             S = Z[:, : Y.shape[1]] + Y[:, : Z.shape[1]]
             A.append(S @ S.T)
         return torch.stack(A), Z_k @ Z_k.T
 
     def diagnostics(self) -> dict:
         """Ranks of the bases, and the shares of the task's updates of prompts and keys that lie inside them."""
-        found = {**super().diagnostics(), "rank": self.prompt_space.ranks(), "key_rank": self.key_space.ranks()}
-        return {**found, "update_inside_protected": self.inside, "key_update_inside_protected": self.keys_inside}
+        found = {
+            **super().diagnostics(),
+            "rank": self.prompt_space.ranks(),
+            "key_rank": self.key_space.ranks(),
+        }
+        return {
+            **found,
+            "update_inside_protected": self.inside,
+            "key_update_inside_protected": self.keys_inside,
+        }
 
 
 METHOD = L2PPGP

@@ -67,10 +67,15 @@ class RanPAC(Method):
         self.edits, self.strength, self.errors = NONE, config.ridge, []
         if config.first_task:
             generator = seeds.generator(stream.init_seed, "adapters")
-            edits = Adapters(backbone.depth, D, config.bottleneck, generator, config.adapter_scale, config.dropout)
+            edits = Adapters(
+                backbone.depth, D, config.bottleneck, generator, config.adapter_scale, config.dropout
+            )
             self.edits, self.head = edits.to(self.device), CosineHeads(D, self.device)
         if M:
-            self.register_buffer("W_r", torch.randn(D, M, generator=seeds.generator(stream.init_seed, "projection")).to(self.device))
+            self.register_buffer(
+                "W_r",
+                torch.randn(D, M, generator=seeds.generator(stream.init_seed, "projection")).to(self.device),
+            )
         self.ridge = Ridge(M or D, self.device)
 
     def grow(self, task: TaskInfo) -> None:
@@ -83,7 +88,10 @@ class RanPAC(Method):
 
     def extra(self) -> Extra:
         """The adapters, the projection, the moments of its features, and the solution of as many equations."""
-        adapters, M = through(self.backbone.vit, self.edits) if self.config.first_task else 0.0, float(len(self.ridge.G))
+        adapters, M = (
+            through(self.backbone.vit, self.edits) if self.config.first_task else 0.0,
+            float(len(self.ridge.G)),
+        )
         projected = float(self.config.projection) * self.backbone.width
         return Extra(image=adapters + projected, statistics=M * M, task=M**3 / 3, working_bytes=16 * M * M)
 
@@ -96,7 +104,9 @@ class RanPAC(Method):
         sgd = {"lr": config.learning_rate, "momentum": config.momentum, "weight_decay": config.weight_decay}
         return [
             Phase(
-                loss=lambda batch: F.cross_entropy(self.head(self.backbone.features(batch.images, self.edits)), batch.labels),
+                loss=lambda batch: F.cross_entropy(
+                    self.head(self.backbone.features(batch.images, self.edits)), batch.labels
+                ),
                 optimizer=lambda: optim.SGD(trained, **sgd),
                 batch=config.batch,
                 passes=config.passes,
@@ -112,13 +122,17 @@ class RanPAC(Method):
     def end_task(self, task: Task, trainer: Trainer) -> None:
         """Moments of the task's images in one pass, in a seeded order; lambda from them alone; the classifier."""
         phis, labels = [], []
-        for batch in trainer.plain(task, BATCH, permutation(len(task), trainer.data_seed, "ridge", task.index)):
+        for batch in trainer.plain(
+            task, BATCH, permutation(len(task), trainer.data_seed, "ridge", task.index)
+        ):
             phis.append(self.phi(batch.images))
             labels.append(batch.labels)
             self.ridge.add(phis[-1], labels[-1])
         if self.config.ridge is None:
             fitted = int(FITTED * len(task))
-            self.strength, self.errors = choose_strength(torch.cat(phis), torch.cat(labels), self.ridge.Q.shape[1], fitted)
+            self.strength, self.errors = choose_strength(
+                torch.cat(phis), torch.cat(labels), self.ridge.Q.shape[1], fitted
+            )
         self.ridge.solve(self.strength)
 
     def predict(self, batch: Batch) -> Tensor:

@@ -35,7 +35,9 @@ class SeqAdapter(EditTuning):
         super().__init__(config, backbone, stream)
         layers = backbone.first_blocks(config.layers)
         generator = seeds.generator(stream.init_seed, "adapters")
-        edits = Adapters(layers, backbone.width, config.bottleneck, generator, config.adapter_scale, config.dropout)
+        edits = Adapters(
+            layers, backbone.width, config.bottleneck, generator, config.adapter_scale, config.dropout
+        )
         self.edits = edits.to(self.device)
 
 

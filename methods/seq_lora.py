@@ -35,7 +35,9 @@ class SeqLoRA(EditTuning):
         super().__init__(config, backbone, stream)
         layers = backbone.first_blocks(config.layers)
         generator = seeds.generator(stream.init_seed, "lora")
-        self.edits = LoRA(layers, backbone.width, config.rank, config.targets, generator, config.lora_scale).to(self.device)
+        self.edits = LoRA(
+            layers, backbone.width, config.rank, config.targets, generator, config.lora_scale
+        ).to(self.device)
 
 
 METHOD = SeqLoRA

@@ -47,25 +47,40 @@ class NullSpaceConfig(Strict):
     nsp_norm: Literal["fro", "none"] = "fro"
     affine: Literal["ignore", "exact"] = "ignore"
     ln_red: Literal["mean", "l1"] = "mean"
-    cov_norm: Literal["rows", "batches", "sum"] = "rows"  # mean over a task's rows, sum of its batches' means (published), sum
-    subspace: Literal["nsp", "iso", "random"] = "nsp"  # iso: the same shrink without a direction; random: a random subspace of equal size
+    cov_norm: Literal["rows", "batches", "sum"] = (
+        "rows"  # mean over a task's rows, sum of its batches' means (published), sum
+    )
+    subspace: Literal["nsp", "iso", "random"] = (
+        "nsp"  # iso: the same shrink without a direction; random: a random subspace of equal size
+    )
 
 
 class NullSpaceUpdates:
     """Mixed in before a prompt-tuning method (`P`, `visit`): updates become P <- P + B2 U B1 from the second task on."""
 
     AS_PUBLISHED = {"cov_norm": "batches"}
-    LEFT_DIFFERENT = ("the frozen network computes in fp32 or bf16 (precision), where the code trains in fp16",)
+    LEFT_DIFFERENT = (
+        "the frozen network computes in fp32 or bf16 (precision), where the code trains in fp16",
+    )
     b2_blocks = 1  # B_2 is made of so many diagonal blocks
 
     def __init__(self, config: NullSpaceConfig, backbone: Backbone, stream: StreamInfo):
         super().__init__(config, backbone, stream)
         layers, M, D = self.P.shape
         if config.b2 and M // self.b2_blocks < 3:
-            raise InputError(f"b2=on needs at least 3 prompts for a null space, got prompts={M // self.b2_blocks}; give b2=off or more prompts")
+            raise InputError(
+                f"b2=on needs at least 3 prompts for a null space, got prompts={M // self.b2_blocks}; give b2=off or more prompts"
+            )
         if config.b1 and not isinstance(backbone.vit.blocks[0].attn.k_norm, torch.nn.Identity):
-            raise InputError(f"backbone {backbone.spec.name!r} normalises its keys, for which NSP2's first condition is not linear; give b1=off")
-        for name, shape in {"C1": (layers, D, D), "C2": (layers, M, M), "B1": (layers, D, D), "B2": (layers, M, M)}.items():
+            raise InputError(
+                f"backbone {backbone.spec.name!r} normalises its keys, for which NSP2's first condition is not linear; give b1=off"
+            )
+        for name, shape in {
+            "C1": (layers, D, D),
+            "C2": (layers, M, M),
+            "B1": (layers, D, D),
+            "B2": (layers, M, M),
+        }.items():
             self.register_buffer(name, torch.zeros(shape, dtype=torch.float64, device=self.device))
         self.register_buffer("P_prev", torch.zeros(layers, M, D, device=self.device))
         self.R1, self.R2, self.inside = [], [], []
@@ -78,7 +93,9 @@ class NullSpaceUpdates:
 
     def extra(self) -> Extra:
         """Both projections of every update, the second moments of the prompts' attention, and the null spaces of these."""
-        return with_null_spaces(super().extra(), self.P, self.backbone.vit, self.config.b1, self.config.b2, self.b2_blocks)
+        return with_null_spaces(
+            super().extra(), self.P, self.backbone.vit, self.config.b1, self.config.b2, self.b2_blocks
+        )
 
     def statistics_images(self, task: TaskInfo, images: int) -> int:
         """One pass over the task, shared with what else the method wants to see."""
@@ -88,12 +105,18 @@ class NullSpaceUpdates:
     def loss(self, batch: Batch, task: TaskInfo) -> Tensor:
         """CE + lambda L_LN; the second term from the second task on."""
         weight = self.config.ln_weight if self.config.ln and task.index else 0.0
-        return super().loss(batch, task) + (weight * ln_loss(self.P, self.P_prev, self.config.ln_red) if weight else 0.0)
+        return super().loss(batch, task) + (
+            weight * ln_loss(self.P, self.P_prev, self.config.ln_red) if weight else 0.0
+        )
 
     def make_optimizer(self, task: TaskInfo) -> optim.Optimizer:
         """Adam whose finished updates are projected; plain Adam in the first task or with nothing to project."""
         projections = self.projections() if task.index else []
-        return ProjectedAdam(self.trained_parameters(), projections, **self.adam_settings()) if projections else super().make_optimizer(task)
+        return (
+            ProjectedAdam(self.trained_parameters(), projections, **self.adam_settings())
+            if projections
+            else super().make_optimizer(task)
+        )
 
     def projections(self) -> list[tuple[torch.nn.Parameter, Callable[[Tensor], Tensor]]]:
         """The prompts with U -> B2 U B1; empty with both off."""
@@ -114,20 +137,36 @@ class NullSpaceUpdates:
         self.R1, self.R2 = [], []
         if not self.is_last(task):
             self.P_prev.copy_(self.P.detach())
-            moments = AttentionMoments(self.P, self.backbone.vit, config.cov_norm == "batches") if config.b1 or config.b2 else None
+            moments = (
+                AttentionMoments(self.P, self.backbone.vit, config.cov_norm == "batches")
+                if config.b1 or config.b2
+                else None
+            )
         self.visit(task, trainer, moments)
         if moments:
             rows = moments.rows if config.cov_norm == "rows" else 1
-            for C, omega in zip((self.C1, self.C2), moments.covariances(self.P.detach() if config.affine == "exact" else None), strict=True):
+            for C, omega in zip(
+                (self.C1, self.C2),
+                moments.covariances(self.P.detach() if config.affine == "exact" else None),
+                strict=True,
+            ):
                 C += omega / rows
             self.R1 = self.update_projections(self.B1, self.C1, config.eta1, task, "B1") if config.b1 else []
-            self.R2 = self.update_projections(self.B2, self.C2, config.eta2, task, "B2", self.b2_blocks) if config.b2 else []
+            self.R2 = (
+                self.update_projections(self.B2, self.C2, config.eta2, task, "B2", self.b2_blocks)
+                if config.b2
+                else []
+            )
 
-    def update_projections(self, B: Tensor, C: Tensor, eta: float | None, task: Task, name: str, blocks: int = 1) -> list[int]:
+    def update_projections(
+        self, B: Tensor, C: Tensor, eta: float | None, task: Task, name: str, blocks: int = 1
+    ) -> list[int]:
         """Write eta B + (1 - eta) I of every layer's C (L, n, n), or of its diagonal blocks, into B; returns the nullities R."""
         config, eta = self.config, self.config.eta if eta is None else eta
         key = (self.stream.init_seed, "random subspace", name, task.index)
-        B[:], nullities = fused_projections(C, eta, config.nullity, config.nsp_norm, config.subspace, key, blocks)
+        B[:], nullities = fused_projections(
+            C, eta, config.nullity, config.nsp_norm, config.subspace, key, blocks
+        )
         return nullities
 
     def diagnostics(self) -> dict:

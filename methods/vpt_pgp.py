@@ -30,10 +30,16 @@ SUMMARY = "gradients orthogonal to old tasks' tokens (PGP, ICLR 2024, as compare
 class PGPConfig(ProjectionConfig, PromptTuningConfig):
     """Training as VPT-NSP2 (NSP2 paper, appendix D); the rest is not stated there, see the module's first lines."""
 
-    pgp_wd: Literal["after", "before"] = "after"  # weight decay joins the gradient after or before its projection
+    pgp_wd: Literal["after", "before"] = (
+        "after"  # weight decay joins the gradient after or before its projection
+    )
     pgp_feat: Literal["raw", "ln"] = "raw"  # tokens before or after norm1
-    pgp_include_prompt: bool = False  # protect the old prompts' own directions too (PGP's second condition), by stacked rows
-    pgp_norm: Literal["none", "nsp"] = "none"  # nsp: the projector as NSP2 scales it, over its Frobenius norm and mixed with the identity by eta
+    pgp_include_prompt: bool = (
+        False  # protect the old prompts' own directions too (PGP's second condition), by stacked rows
+    )
+    pgp_norm: Literal["none", "nsp"] = (
+        "none"  # nsp: the projector as NSP2 scales it, over its Frobenius norm and mixed with the identity by eta
+    )
     eta: float = Field(0.97, ge=0, le=1)  # only with pgp_norm=nsp
 
 
@@ -55,7 +61,11 @@ class VPTPGP(VPTSeq):
     @classmethod
     def trunk(cls, config: PGPConfig) -> dict | None:
         """As VPT-Seq, but for who adds the weight decay to the gradient."""
-        return {**super().trunk(config), "pgp_wd": config.pgp_wd} if config.pgp_wd == "before" else super().trunk(config)
+        return (
+            {**super().trunk(config), "pgp_wd": config.pgp_wd}
+            if config.pgp_wd == "before"
+            else super().trunk(config)
+        )
 
     def begin_task(self, task: Task, trainer: Trainer) -> None:
         """Remember the prompts, to measure the update, and the protected directions of all earlier tasks."""
@@ -78,7 +88,10 @@ class VPTPGP(VPTSeq):
         projected = self.subspaces.outside(U)
         if self.config.pgp_norm == "none":
             return projected
-        return self.config.eta * projected / (U.shape[2] - self.subspaces.active_ranks) ** 0.5 + (1 - self.config.eta) * U
+        return (
+            self.config.eta * projected / (U.shape[2] - self.subspaces.active_ranks) ** 0.5
+            + (1 - self.config.eta) * U
+        )
 
     def after_backward(self, task: TaskInfo) -> None:
         """g <- g - (g M) M^T."""
@@ -105,7 +118,9 @@ class VPTPGP(VPTSeq):
         moments = TokenMoments(self.P, normalised=self.config.pgp_feat == "ln")
 
         def observe() -> dict[str, Tensor]:
-            for batch in trainer.plain(task, self.statistics_batch, chosen_images(self.config, task, trainer), shared=True):
+            for batch in trainer.plain(
+                task, self.statistics_batch, chosen_images(self.config, task, trainer), shared=True
+            ):
                 self.backbone.features(batch.images, moments.observing(self.prompts))
             return {"means": moments.means(trainer.world.add)}
 
@@ -113,7 +128,9 @@ class VPTPGP(VPTSeq):
         if self.config.pgp_include_prompt:
             P = self.P.detach().double()
             A = A + P.mT @ P / P.shape[1]
-        self.subspaces.grow(A, self.config.energy, self.config.pgp_energy, self.config.pgp_rank_rule, task.index == 0)
+        self.subspaces.grow(
+            A, self.config.energy, self.config.pgp_energy, self.config.pgp_rank_rule, task.index == 0
+        )
 
     def diagnostics(self) -> dict:
         """The rank of every block's basis, and the share of the task's whole prompt update that lies inside the protected subspace."""

@@ -38,8 +38,12 @@ class PromptTuningConfig(Strict):
     weight_decay: float = Field(5e-5, ge=0)  # coupled: added to the gradient
     batch: int = Field(256, ge=1)
     passes: int = Field(100, ge=1)
-    lr_milestones: Literal["code", "paper"] = "code"  # x0.1 after 40 and 70 % of the passes (published code) or 50 and 80 % (paper)
-    epoch_mode: Literal["repeat10", "plain"] = "repeat10"  # ten passes shuffled together (published code) or each by itself
+    lr_milestones: Literal["code", "paper"] = (
+        "code"  # x0.1 after 40 and 70 % of the passes (published code) or 50 and 80 % (paper)
+    )
+    epoch_mode: Literal["repeat10", "plain"] = (
+        "repeat10"  # ten passes shuffled together (published code) or each by itself
+    )
     head_init: Literal["published", "fresh"] = "published"  # see TaskHeads.grow
 
 

@@ -21,7 +21,9 @@ def start(folder, *arguments, patch: str | None = None) -> subprocess.Popen:
         paths.append(str(folder / "patch"))
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     command = [sys.executable, "-m", "cl_bench", *map(str, arguments)]
-    return subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
 
 
 def finish(process: subprocess.Popen) -> tuple[int, str, str]:

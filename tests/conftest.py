@@ -26,7 +26,14 @@ def toy_request(tmp_path_factory):
     root = tmp_path_factory.mktemp("runner")
     toys.write_folder(root / "data", classes=8)
     weights = toys.write_weights(root / "w.safetensors")
-    return {"dataset": f"folder:{root / 'data'}", "backbone": "test_vit", "weights": str(weights), "image_size": 32, "splits": "4", "set": runs.QUICK}
+    return {
+        "dataset": f"folder:{root / 'data'}",
+        "backbone": "test_vit",
+        "weights": str(weights),
+        "image_size": 32,
+        "splits": "4",
+        "set": runs.QUICK,
+    }
 
 
 @pytest.fixture(scope="session")

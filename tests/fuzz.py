@@ -19,7 +19,18 @@ from cl_bench.cli import main
 from cl_bench.errors import InputError
 
 TIMES = int(os.environ.get("CL_BENCH_FUZZ", "0"))
-SMALL = ["--dataset", "folder:data", "--backbone", "test_vit", "--weights", "w.safetensors", "--image-size", "32", "--splits", "2"]
+SMALL = [
+    "--dataset",
+    "folder:data",
+    "--backbone",
+    "test_vit",
+    "--weights",
+    "w.safetensors",
+    "--image-size",
+    "32",
+    "--splits",
+    "2",
+]
 
 
 def words(text: str) -> list[str]:
@@ -31,18 +42,43 @@ WORDS = words("""
     seq nsp2[eta=0.9|1] nsp2[ l2p[as_published] vpt-nsp2@1 glyphs glyphs/10 folder:data folder: folder:data?x folder:none 2 1,2 natural nsp2:3 nsp2:²
     order.txt w.safetensors test_vit cpu cuda cuda:99 auto results results/runs csv matrix report.toml eta=0.9 precision=bf16 augment=crop passes=3
     prompts=100000 0.5 2h tcp://h:1""")
-ODD = [*words("0 -1 1 ² ١٠ 1e400 nan null on [ {a *a = , |"), "", " ", "&a [*a]", "\x00", "\udcff", "9" * 40, "9" * 5000, "a" * 5000]
+ODD = [
+    *words("0 -1 1 ² ١٠ 1e400 nan null on [ {a *a = , |"),
+    "",
+    " ",
+    "&a [*a]",
+    "\x00",
+    "\udcff",
+    "9" * 40,
+    "9" * 5000,
+    "a" * 5000,
+]
 
 
 def drawn(examples: int):
     """So many inputs, the same ones in every run, or as many new ones as were asked for."""
-    checks = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.filter_too_much, HealthCheck.data_too_large]
-    return settings(max_examples=examples * max(1, TIMES), derandomize=not TIMES, deadline=None, database=None, suppress_health_check=checks)
+    checks = [
+        HealthCheck.too_slow,
+        HealthCheck.function_scoped_fixture,
+        HealthCheck.filter_too_much,
+        HealthCheck.data_too_large,
+    ]
+    return settings(
+        max_examples=examples * max(1, TIMES),
+        derandomize=not TIMES,
+        deadline=None,
+        database=None,
+        suppress_health_check=checks,
+    )
 
 
 def records() -> list:
     """Runs of two methods with two seeds each."""
-    return [made.record(label, made.triangle(3, seed), seed) for label in ("vpt-nsp2", "vpt-seq[eta=0.9]") for seed in (1, 2)]
+    return [
+        made.record(label, made.triangle(3, seed), seed)
+        for label in ("vpt-nsp2", "vpt-seq[eta=0.9]")
+        for seed in (1, 2)
+    ]
 
 
 @contextlib.contextmanager

@@ -28,14 +28,20 @@ def serve():
                 self.send_error(404)
                 return
             content = served[self.path]
-            start = int(asked.removeprefix("bytes=").rstrip("-")) if asked and self.path not in served.without_ranges else 0
+            start = (
+                int(asked.removeprefix("bytes=").rstrip("-"))
+                if asked and self.path not in served.without_ranges
+                else 0
+            )
             if start >= len(content):
                 self.send_error(416)
                 return
             self.send_response(206 if start else 200)
             self.send_header("Content-Length", str(len(content) - start))
             self.end_headers()
-            self.wfile.write(content[start : len(content) // 2 if self.path in served.cut and not start else None])
+            self.wfile.write(
+                content[start : len(content) // 2 if self.path in served.cut and not start else None]
+            )
 
         def log_message(self, *arguments):
             pass

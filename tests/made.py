@@ -18,7 +18,9 @@ TOY_VIT = BackboneSpec(name="toy_vit", image_size=16, mean=(0, 0, 0), std=(1, 1,
 SIZE = 100  # test images of a task
 
 
-def record(label, correct, seed=2024, status="done", joint=False, losses=None, seconds=1.0, **changes) -> RunRecord:
+def record(
+    label, correct, seed=2024, status="done", joint=False, losses=None, seconds=1.0, **changes
+) -> RunRecord:
     """A run with these counts of right answers out of 100 per task; `changes` are fields of its specification."""
     options = {"eta": 0.97, "batch": 8, **changes.pop("options", {})}
     name = label.partition("[")[0]
@@ -36,7 +38,14 @@ def record(label, correct, seed=2024, status="done", joint=False, losses=None, s
         )
         for index, (classes, row) in enumerate(zip(spec.task_classes, correct, strict=False))
     ]  # fmt: skip
-    return RunRecord(spec=spec, status=status, test_sizes=(SIZE,) * spec.num_tasks, tasks=tuple(rows), threads=1, environments=({"processor": "P"},))
+    return RunRecord(
+        spec=spec,
+        status=status,
+        test_sizes=(SIZE,) * spec.num_tasks,
+        tasks=tuple(rows),
+        threads=1,
+        environments=({"processor": "P"},),
+    )
 
 
 def orders(tasks: int, seed: int) -> tuple[tuple[int, ...], ...]:
@@ -47,7 +56,9 @@ def orders(tasks: int, seed: int) -> tuple[tuple[int, ...], ...]:
 def triangle(tasks: int, seed: int, level: int = 60) -> list[list[int]]:
     """Counts that nobody made up one by one."""
     rng = np.random.default_rng([seed, tasks, level])
-    return [[int(count) for count in rng.integers(level, min(level + 30, SIZE + 1), t + 1)] for t in range(tasks)]
+    return [
+        [int(count) for count in rng.integers(level, min(level + 30, SIZE + 1), t + 1)] for t in range(tasks)
+    ]
 
 
 def results(root, records, right=None) -> Store:
@@ -60,7 +71,12 @@ def results(root, records, right=None) -> Store:
         if right and found.spec.run_id() in right:
             correct, truth = right[found.spec.run_id()]
             content = io.BytesIO()
-            np.savez_compressed(content, truth=truth, task_001=truth * 0 - 1, **{f"task_{len(found.tasks):03d}": np.where(correct, truth, -1)})
+            np.savez_compressed(
+                content,
+                truth=truth,
+                task_001=truth * 0 - 1,
+                **{f"task_{len(found.tasks):03d}": np.where(correct, truth, -1)},
+            )
             write_atomically(store.folder(found.spec) / "predictions.npz", content.getvalue())
     return store
 
@@ -80,7 +96,10 @@ def has_latex() -> bool:
     """Whether pdflatex and the packages of our tables are installed."""
     if shutil.which("pdflatex") is None or shutil.which("kpsewhich") is None:
         return False
-    return all(subprocess.run(["kpsewhich", f"{name}.sty"], capture_output=True).returncode == 0 for name in ("booktabs", "adjustbox", "geometry"))
+    return all(
+        subprocess.run(["kpsewhich", f"{name}.sty"], capture_output=True).returncode == 0
+        for name in ("booktabs", "adjustbox", "geometry")
+    )
 
 
 def gone(folder: Path) -> None:

@@ -37,15 +37,28 @@ def filled(name: str, shape: tuple[int, ...]) -> Tensor:
 
 def backbone(depth: int = 4, **changes) -> Backbone:
     """A ViT of 32 pixels, patches of 8, width 48, four heads, frozen."""
-    settings = {"img_size": 32, "patch_size": 8, "embed_dim": WIDTH, "depth": depth, "num_heads": 4, "num_classes": 0}
+    settings = {
+        "img_size": 32,
+        "patch_size": 8,
+        "embed_dim": WIDTH,
+        "depth": depth,
+        "num_heads": 4,
+        "num_classes": 0,
+    }
     vit = VisionTransformer(**{**settings, **changes})
-    vit.load_state_dict({name: filled(name, tuple(tensor.shape)) for name, tensor in vit.state_dict().items()})
-    return Backbone(vit, BackboneSpec(name="oracle", image_size=32, mean=(0.0,) * 3, std=(1.0,) * 3), "0" * 64)
+    vit.load_state_dict(
+        {name: filled(name, tuple(tensor.shape)) for name, tensor in vit.state_dict().items()}
+    )
+    return Backbone(
+        vit, BackboneSpec(name="oracle", image_size=32, mean=(0.0,) * 3, std=(1.0,) * 3), "0" * 64
+    )
 
 
 def images(number: int, count: int = 8) -> Tensor:
     """A set of images, as they enter the network."""
-    return torch.tensor(np.random.default_rng([11, int(number)]).standard_normal((count, 3, 32, 32)), dtype=torch.float32)
+    return torch.tensor(
+        np.random.default_rng([11, int(number)]).standard_normal((count, 3, 32, 32)), dtype=torch.float32
+    )
 
 
 def probe(number: int, rows: int = WIDTH, columns: int = 4) -> Tensor:
@@ -72,4 +85,6 @@ def close(found: Tensor, expected: np.ndarray, tolerance: float) -> bool:
     """Whether the largest difference is at most `tolerance` of the largest expected value."""
     expected = np.asarray(expected, dtype=np.float64)
     found = np.asarray(found.detach() if isinstance(found, Tensor) else found, dtype=np.float64)
-    return found.shape == expected.shape and np.abs(found - expected).max() <= tolerance * max(np.abs(expected).max(), 1e-12)
+    return found.shape == expected.shape and np.abs(found - expected).max() <= tolerance * max(
+        np.abs(expected).max(), 1e-12
+    )

@@ -16,7 +16,10 @@ def accuracy(matrix, sizes):
 
 def forgetting(matrix, sizes):
     tasks = range(len(matrix) - 1)
-    return 100 * statistics.mean(Fraction(max(matrix[t][j] for t in range(j, len(matrix) - 1)) - matrix[-1][j], sizes[j]) for j in tasks)
+    return 100 * statistics.mean(
+        Fraction(max(matrix[t][j] for t in range(j, len(matrix) - 1)) - matrix[-1][j], sizes[j])
+        for j in tasks
+    )
 
 
 def rounded(value):
@@ -28,7 +31,9 @@ def cells(layout: Path, results: Path) -> dict[str, list[list[str]]]:
     for path in results.glob("runs/*/record.json"):
         found = json.loads(path.read_text(encoding="utf-8"))["record"]
         key = (found["spec"]["label"], f"{found['spec']['dataset']}/{len(found['spec']['task_classes'])}")
-        runs.setdefault(key, []).append(([task["correct"] for task in found["tasks"]], found["test_sizes"], found["status"]))
+        runs.setdefault(key, []).append(
+            ([task["correct"] for task in found["tasks"]], found["test_sizes"], found["status"])
+        )
     tables = {}
     for table in tomllib.loads(layout.read_text(encoding="utf-8"))["table"]:
         lines = []
@@ -37,7 +42,11 @@ def cells(layout: Path, results: Path) -> dict[str, list[list[str]]]:
             line = []
             for column in table["columns"]:
                 done = [
-                    (m, s) for m, s, status in runs.get((FULL.get(method, method) + bracket + options, column["benchmark"]), []) if status == "done"
+                    (m, s)
+                    for m, s, status in runs.get(
+                        (FULL.get(method, method) + bracket + options, column["benchmark"]), []
+                    )
+                    if status == "done"
                 ]
                 for measure in (accuracy, forgetting):
                     values = [measure(m, s) for m, s in done if measure is accuracy or len(m) > 1]

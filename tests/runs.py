@@ -16,7 +16,9 @@ def spec_of(base, methods="nsp2", **changes):
 
 
 def execute(spec, root, said=None, progress=lambda p: None, **terms):
-    return runner.run(spec, Store(root), runner.Terms(**terms), (said if said is not None else []).append, progress)
+    return runner.run(
+        spec, Store(root), runner.Terms(**terms), (said if said is not None else []).append, progress
+    )
 
 
 def run_until(spec, root, task, pass_number=1):

@@ -31,7 +31,9 @@ NASTY = [
     "_a_ __b__", "a_b_c", "~~a~~", "$x$", "# a", "- a", "+ a", "> a", "1. a", "1) a", "[ ] a", "a\nb", "a\r\n\r\n| b |",
     "\\", "\\*", "---", "learning_rate=0.03", "LAE* and LAE*", "=1+1",
 ]  # fmt: skip
-words = st.one_of(st.text(max_size=12), st.text("|\\`*_[]()<>&!$~#+->1.) a\n", max_size=10), st.sampled_from(NASTY))
+words = st.one_of(
+    st.text(max_size=12), st.text("|\\`*_[]()<>&!$~#+->1.) a\n", max_size=10), st.sampled_from(NASTY)
+)
 fast = settings(max_examples=150, deadline=None, derandomize=True)
 
 
@@ -44,7 +46,10 @@ def told(page):
 @given(words)
 @example("a_*b*_")
 def test_markdown_shows_the_text_and_does_nothing_with_it(text):
-    parser, shown = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"]), escape.one_line(text)
+    parser, shown = (
+        MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"]),
+        escape.one_line(text),
+    )
     cell = parser.render(f"| h | i |\n|:--|:--|\n| {escape.markdown(text)} | 1 |\n")
     assert told(re.search(r"<tbody>.*?<td[^>]*>(.*?)</td>\s*<td[^>]*>1</td>", cell, re.DOTALL)[1]) == shown
     item = parser.render(f"- {escape.markdown(text, begins_line=True)}\n")
@@ -64,7 +69,9 @@ def test_ordinary_names_stand_in_markdown_as_they_are():
         assert escape.markdown(name) == name
 
 
-@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\n=1", " =1", "＝1", "=cmd|' /C calc'!A0"])
+@pytest.mark.parametrize(
+    "text", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\n=1", " =1", "＝1", "=cmd|' /C calc'!A0"]
+)
 def test_a_field_that_a_spreadsheet_would_compute_is_text(text):
     assert escape.csv_field(text).startswith("'")
 
@@ -78,14 +85,24 @@ def test_numbers_and_ordinary_words_stay_as_they_are_in_csv(value):
 @given(st.text(max_size=20))
 def test_nothing_that_is_shown_moves_a_terminal_or_turns_its_text(text):
     shown = escape.visible(text)
-    assert not any(ord(c) < 32 and c not in "\n\t" or 127 <= ord(c) < 160 or c in escape.UNSEEN or 0xD800 <= ord(c) < 0xE000 for c in shown)
+    assert not any(
+        ord(c) < 32
+        and c not in "\n\t"
+        or 127 <= ord(c) < 160
+        or c in escape.UNSEEN
+        or 0xD800 <= ord(c) < 0xE000
+        for c in shown
+    )
     shown.encode()
     if text.isprintable():
         assert shown == text
 
 
 def test_escapes_say_which_character_was_there():
-    assert escape.visible("a\x1b[31mb\x07\x9b\u202e\udcff\x7f²\n") == "a\\x1b[31mb\\x07\\x9b\\u202e\\udcff\\x7f²\n"
+    assert (
+        escape.visible("a\x1b[31mb\x07\x9b\u202e\udcff\x7f²\n")
+        == "a\\x1b[31mb\\x07\\x9b\\u202e\\udcff\\x7f²\n"
+    )
 
 
 # --- where it goes
@@ -98,8 +115,13 @@ def folder(tmp_path):
     """A results folder with names that want to be more than names."""
     found = record("vpt-seq", SEQ, dataset="folder", dataset_argument=f"/data/{NAME}", display=NAME)
     store = results(tmp_path / "results", [found])
-    spec = ImportedSpec(display="=theirs|é\x9b", benchmark=found.spec.benchmark_key(), seed="1", source="@them <i>")
-    save(ImportedRecord(spec=spec, correct=tuple(map(tuple, SEQ)), test_sizes=(100,) * 3, counted=True), tmp_path / "results")
+    spec = ImportedSpec(
+        display="=theirs|é\x9b", benchmark=found.spec.benchmark_key(), seed="1", source="@them <i>"
+    )
+    save(
+        ImportedRecord(spec=spec, correct=tuple(map(tuple, SEQ)), test_sizes=(100,) * 3, counted=True),
+        tmp_path / "results",
+    )
     return store, found
 
 
@@ -116,12 +138,20 @@ def test_every_file_of_a_report_holds_names_as_text(folder, tmp_path):
     for name, text in texts.items():
         assert not set(text) & {"\x1b", "\x9b", "\u202e"}, name
     page = MarkdownIt("commonmark", {"html": True}).enable("table").render(texts["table.md"])
-    assert "<a" not in page and "<b>" not in page and "<em>" not in page and "<code>" not in page and page.count("<tr>") == 3
+    assert (
+        "<a" not in page
+        and "<b>" not in page
+        and "<em>" not in page
+        and "<code>" not in page
+        and page.count("<tr>") == 3
+    )
     assert "<b>" not in texts["report.html"] and "&lt;b&gt;" in texts["report.html"]
     assert any("table.tex: pdflatex cannot print 中 (U+4E2D)" in line for line in report.warnings)
     with open(place / "accuracy.csv", encoding="utf-8", newline="") as file:
         lines = list(csv.DictReader(file))
-    assert {line["row"][:2] for line in lines} == {"'="} and all(float(line["accuracy_mean"]) for line in lines)
+    assert {line["row"][:2] for line in lines} == {"'="} and all(
+        float(line["accuracy_mean"]) for line in lines
+    )
 
 
 def test_exported_tables_hold_names_as_text_and_numbers_as_numbers(folder, tmp_path):
@@ -134,7 +164,12 @@ def test_exported_tables_hold_names_as_text_and_numbers_as_numbers(folder, tmp_p
 
 
 def test_the_command_line_shows_names_as_text(folder, capsys):
-    for words in (["status"], ["ls", "runs"], ["report", "--out", str(folder[0].root / "out")], ["report", "no\x1bsuch\nfile.toml"]):
+    for words in (
+        ["status"],
+        ["ls", "runs"],
+        ["report", "--out", str(folder[0].root / "out")],
+        ["report", "no\x1bsuch\nfile.toml"],
+    ):
         with pytest.raises(SystemExit):
             main([*words, "--results", str(folder[0].root)])
         said = capsys.readouterr()
@@ -148,7 +183,18 @@ def test_a_line_of_output_keeps_its_lines(capsys):
 
 
 def test_a_listing_keeps_each_entry_in_its_line(tmp_path, capsys):
-    results(tmp_path / "results", [record("vpt-seq", SEQ, dataset="folder", dataset_argument="/data/x\ndone     0123456789abcdef", display="x")])
+    results(
+        tmp_path / "results",
+        [
+            record(
+                "vpt-seq",
+                SEQ,
+                dataset="folder",
+                dataset_argument="/data/x\ndone     0123456789abcdef",
+                display="x",
+            )
+        ],
+    )
     for words in (["status"], ["ls", "runs"]):
         with pytest.raises(SystemExit):
             main([*words, "--results", str(tmp_path / "results")])
@@ -187,19 +233,41 @@ def test_latex_prints_a_character_by_its_standard_command_or_it_is_named(text):
 
 
 @fast
-@given(st.one_of(st.text(max_size=12), st.text("\\{}$%#&_^~<>|\"'`-", max_size=12), st.text("aiöЖ₁ⁿ\u0301\u0304\u0361\u20d7", max_size=6)))
+@given(
+    st.one_of(
+        st.text(max_size=12),
+        st.text("\\{}$%#&_^~<>|\"'`-", max_size=12),
+        st.text("aiöЖ₁ⁿ\u0301\u0304\u0361\u20d7", max_size=6),
+    )
+)
 def test_any_text_is_ascii_in_latex_with_balanced_braces_and_nothing_special_left(text):
     found = latex.escape(text)
     assert found.isascii() and "\n" not in found and found.isprintable()
-    bare = re.sub(r"\\[a-zA-Z]+|\\[^a-zA-Z]|\$(\\[a-zA-Z]+|\^\\circ|_\w|_\{[^}$]*\}|[-<>]|\\frac\{\d\}\{\d\}|\\mathbb\{[RNZ]\})\$", "", found)
+    bare = re.sub(
+        r"\\[a-zA-Z]+|\\[^a-zA-Z]|\$(\\[a-zA-Z]+|\^\\circ|_\w|_\{[^}$]*\}|[-<>]|\\frac\{\d\}\{\d\}|\\mathbb\{[RNZ]\})\$",
+        "",
+        found,
+    )
     assert not set(bare) & set("$%#&_^\\") and bare.count("{") == bare.count("}")
 
 
 @pytest.mark.skipif(not has_latex(), reason="no LaTeX with booktabs and adjustbox here")
 def test_every_character_that_is_not_named_compiles(tmp_path):
-    everything = "".join(chr(code) for code in (*range(0xA0, 0x250), *range(0x370, 0x400), *range(0x1E00, 0x1F00), *range(0x2000, 0x2300)))
-    (tmp_path / "t.tex").write_text(latex.document([Table("t", everything, [("", ["accuracy"])], [])]), encoding="utf-8")
-    done = subprocess.run(["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "t.tex"], cwd=tmp_path, capture_output=True)
+    everything = "".join(
+        chr(code)
+        for code in (
+            *range(0xA0, 0x250),
+            *range(0x370, 0x400),
+            *range(0x1E00, 0x1F00),
+            *range(0x2000, 0x2300),
+        )
+    )
+    (tmp_path / "t.tex").write_text(
+        latex.document([Table("t", everything, [("", ["accuracy"])], [])]), encoding="utf-8"
+    )
+    done = subprocess.run(
+        ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "t.tex"], cwd=tmp_path, capture_output=True
+    )
     assert done.returncode == 0, done.stdout[-2000:]
 
 
@@ -211,4 +279,6 @@ def test_a_json_file_is_not_touched_by_any_of_this(folder):
 
 def test_commands_print_through_the_one_function_that_shows_text_as_text():
     folder = Path(output.__file__).parent
-    assert [path.name for path in folder.rglob("*.py") if "typer.echo" in path.read_text(encoding="utf-8")] == ["output.py"]
+    assert [
+        path.name for path in folder.rglob("*.py") if "typer.echo" in path.read_text(encoding="utf-8")
+    ] == ["output.py"]

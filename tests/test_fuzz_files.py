@@ -32,9 +32,18 @@ def place(tmp_path_factory):
 
 
 plain = st.recursive(
-    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=6), st.dates(), st.sampled_from(WORDS)),
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(),
+        st.floats(),
+        st.text(max_size=6),
+        st.dates(),
+        st.sampled_from(WORDS),
+    ),
     lambda inner: st.one_of(
-        st.lists(inner, max_size=3), st.dictionaries(st.one_of(st.text(max_size=4), st.integers(), st.booleans()), inner, max_size=3)
+        st.lists(inner, max_size=3),
+        st.dictionaries(st.one_of(st.text(max_size=4), st.integers(), st.booleans()), inner, max_size=3),
     ),
     max_leaves=8,
 )
@@ -45,14 +54,27 @@ YAML = [
     "methods: [seq, 'nsp2[b2=off|on]']\nbenchmarks: [glyphs/10]\nseeds: 3\ngrid: {eta: [0.9, 0.95]}\nset: {precision: bf16}\n",
     "set: &s\n  eta: 0.9\n  passes: 3\ngrid:\n  <<: *s\norder: natural\nlimit: 8\n",
 ]
-YAML_SNIPPETS = words("[ ] { } - !!int !!binary !!timestamp !!python/name:os ' \" | > # ? --- %YAML ~ on 2024-01-01 0x 1_0 1:30 .nan &a *a *s")
-YAML_SNIPPETS += [f"{snippet} " for snippet in YAML_SNIPPETS] + ["\n", "\t", ": ", "---\n", "<<: ", "\x00", "\udcff"]
+YAML_SNIPPETS = words(
+    "[ ] { } - !!int !!binary !!timestamp !!python/name:os ' \" | > # ? --- %YAML ~ on 2024-01-01 0x 1_0 1:30 .nan &a *a *s"
+)
+YAML_SNIPPETS += [f"{snippet} " for snippet in YAML_SNIPPETS] + [
+    "\n",
+    "\t",
+    ": ",
+    "---\n",
+    "<<: ",
+    "\x00",
+    "\udcff",
+]
 
 
 @drawn(60)
 @given(
     text=st.one_of(
-        damaged(YAML, YAML_SNIPPETS), st.dictionaries(st.sampled_from(KEYS), plain, max_size=3).map(lambda values: json.dumps(values, default=str))
+        damaged(YAML, YAML_SNIPPETS),
+        st.dictionaries(st.sampled_from(KEYS), plain, max_size=3).map(
+            lambda values: json.dumps(values, default=str)
+        ),
     )
 )
 def test_yaml(place, text):
@@ -62,16 +84,33 @@ def test_yaml(place, text):
         request = request_from({}, place / "x.yaml")
     except InputError:
         return
-    small = {"dataset": "folder:data", "backbone": "test_vit", "weights": "w.safetensors", "image_size": 32, "splits": "2", "benchmarks": None}
+    small = {
+        "dataset": "folder:data",
+        "backbone": "test_vit",
+        "weights": "w.safetensors",
+        "image_size": 32,
+        "splits": "2",
+        "benchmarks": None,
+    }
     wants_input(lambda: make_plan(request.model_copy(update=small)))
 
 
-TOML = [path.read_text(encoding="utf-8") for path in sorted((Path(__file__).resolve().parents[1] / "reports").glob("*.toml"))]
+TOML = [
+    path.read_text(encoding="utf-8")
+    for path in sorted((Path(__file__).resolve().parents[1] / "reports").glob("*.toml"))
+]
 TOML += [
     'title = "T"\n[[table]]\nname = "t"\ntitle = "t"\ncolumns = ["toy/3"]\nrows = ["nsp2", { select = "seq[eta=0.9]" }]\n'
     '[[figure]]\nname = "f"\nkind = "accuracy"\ncolumns = ["toy/3"]\nrows = ["nsp2"]\n'
 ]
-TOML_SNIPPETS = words("= \" ' [ ] { } 1 true nan 1979-05-27 \\u12") + ["[[table]]\n", "[[figure]]\n", "[table]\n", "\n", "rows = []\n", "name = 3\n"]
+TOML_SNIPPETS = words("= \" ' [ ] { } 1 true nan 1979-05-27 \\u12") + [
+    "[[table]]\n",
+    "[[figure]]\n",
+    "[table]\n",
+    "\n",
+    "rows = []\n",
+    "name = 3\n",
+]
 TOML_SNIPPETS += ["\x00", "x.y.z = 1\n", "[" * 2000]
 
 
@@ -90,8 +129,16 @@ def paths_of(node, above=()):
 
 
 json_values = st.recursive(
-    st.one_of(st.none(), st.booleans(), st.integers(-3, 10**20), st.floats(allow_nan=False, allow_infinity=False), st.text(max_size=4)),
-    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=3), inner, max_size=2)),
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(-3, 10**20),
+        st.floats(allow_nan=False, allow_infinity=False),
+        st.text(max_size=4),
+    ),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=3), inner, max_size=2)
+    ),
     max_leaves=4,
 )
 
@@ -120,14 +167,41 @@ def test_records(place, data):
     shutil.rmtree(root, ignore_errors=True)
     store = made.results(root, records())
     (store.folder(records()[0].spec) / "record.json").write_bytes(data)
-    for command in ("status", "ls runs", "export --out r.csv", "export --what matrix --out m.csv", "compare nsp2 seq", "clean --failed"):
+    for command in (
+        "status",
+        "ls runs",
+        "export --out r.csv",
+        "export --what matrix --out m.csv",
+        "compare nsp2 seq",
+        "clean --failed",
+    ):
         ends_well(*words(command), "--results", str(root))
     if TIMES:
         ends_well("report", "--results", str(root), "--out", "out")
 
 
 cells = st.one_of(
-    st.sampled_from(["", "50", "50.5", "50,5", "50%", "0.5", "NaN", "nan", "-", "–", "inf", "1e3", "²", "Task 1", "-1", "101", '"']),
+    st.sampled_from(
+        [
+            "",
+            "50",
+            "50.5",
+            "50,5",
+            "50%",
+            "0.5",
+            "NaN",
+            "nan",
+            "-",
+            "–",
+            "inf",
+            "1e3",
+            "²",
+            "Task 1",
+            "-1",
+            "101",
+            '"',
+        ]
+    ),
     st.text(max_size=4),
     st.floats().map(str),
 )
@@ -140,7 +214,9 @@ def matrices(draw) -> bytes:
         rows = [["50"] * draw(st.integers(1, 4)) for _ in range(3)] + rows[:1]
     out = io.StringIO()
     csv.writer(out, delimiter=draw(st.sampled_from(",;\t|"))).writerows(rows)
-    return out.getvalue().encode(draw(st.sampled_from(["utf-8", "utf-8-sig", "utf-16", "latin-1"])), "replace")
+    return out.getvalue().encode(
+        draw(st.sampled_from(["utf-8", "utf-8-sig", "utf-16", "latin-1"])), "replace"
+    )
 
 
 @drawn(20)
@@ -154,7 +230,19 @@ def test_imported_matrices(place, data, percent, sizes, tasks):
     (place / "x.csv").write_bytes(data)
     shutil.rmtree(place / "imports", ignore_errors=True)
     more = [*sizes, *(["--percent"] if percent else [])]
-    ends_well("import", "x.csv", "--name", "N", "--benchmark", f"glyphs/{tasks}", "--source", "s", "--results", "imports", *more)
+    ends_well(
+        "import",
+        "x.csv",
+        "--name",
+        "N",
+        "--benchmark",
+        f"glyphs/{tasks}",
+        "--source",
+        "s",
+        "--results",
+        "imports",
+        *more,
+    )
 
 
 def image_bytes() -> list[tuple[str, bytes]]:
@@ -182,7 +270,9 @@ def changed_images(draw) -> tuple[str, bytes]:
     data = bytearray(data)
     for _ in range(draw(st.integers(0, 4))):
         data[draw(st.integers(0, len(data) - 1))] = draw(st.integers(0, 255))
-    return draw(st.sampled_from([suffix, suffix, "png", "txt"])), bytes(data[: draw(st.one_of(st.none(), st.integers(0, len(data))))])
+    return draw(st.sampled_from([suffix, suffix, "png", "txt"])), bytes(
+        data[: draw(st.one_of(st.none(), st.integers(0, len(data))))]
+    )
 
 
 NUMBERS = itertools.count()

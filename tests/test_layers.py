@@ -11,7 +11,9 @@ BELOW = {  # "" are the modules directly in cl_bench/, which every package may i
     "launch": "records run", "plan": "nn data records training run", "profiling": "nn data records training run plan",
     "cli": "data records run launch plan profiling report", "methods": "nn data training methods", "datasets": "data datasets",
 }  # fmt: skip
-FILES = [path for folder in ("cl_bench", "methods", "datasets") for path in sorted((ROOT / folder).rglob("*.py"))]
+FILES = [
+    path for folder in ("cl_bench", "methods", "datasets") for path in sorted((ROOT / folder).rglob("*.py"))
+]
 
 
 def package(parts) -> str:
@@ -23,8 +25,14 @@ def test_a_file_imports_only_packages_below_its_own(path):
     place = path.relative_to(ROOT).parts
     own = package(place if place[0] == "cl_bench" else ("cl_bench", *place))
     allowed = {"", own, *BELOW.get(own, "").split()} if path.name != "__main__.py" else {"", "cli"}
-    allowed |= {"nn"} if path.name == "_glyphs_pretrain.py" else set()  # no data set, but the script that trains a network
+    allowed |= (
+        {"nn"} if path.name == "_glyphs_pretrain.py" else set()
+    )  # no data set, but the script that trains a network
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("cl_bench"):
-            names = [f"{node.module}.{alias.name}" for alias in node.names] if node.module == "cl_bench" else [node.module]
+            names = (
+                [f"{node.module}.{alias.name}" for alias in node.names]
+                if node.module == "cl_bench"
+                else [node.module]
+            )
             assert {package(name.split(".")) for name in names} <= allowed, f"line {node.lineno}"

@@ -21,7 +21,9 @@ METHODS = [*sorted(registry.plugins("methods")), toys.README_EXAMPLE]
 GRADIENT = [name for name in METHODS if issubclass(toys.method_class(name), GradientMethod)]
 TASKS = {1: [[2, 0, 1, 3]], 2: [[2, 0], [1, 3, 4]], 4: [[2, 0], [1, 3, 4], [5, 6], [8, 7, 9]]}
 cases = pytest.mark.parametrize(
-    ("name", "tasks"), [(name, TASKS[n]) for name in METHODS for n in TASKS], ids=lambda v: v if isinstance(v, str) else len(v)
+    ("name", "tasks"),
+    [(name, TASKS[n]) for name in METHODS for n in TASKS],
+    ids=lambda v: v if isinstance(v, str) else len(v),
 )
 methods = pytest.mark.parametrize("name", METHODS)
 gradient_methods = pytest.mark.parametrize("name", GRADIENT)
@@ -60,18 +62,24 @@ def test_scores_cover_exactly_the_classes_seen_after_every_task(name, tasks):
         assert torch.isfinite(scores).all()
         evaluation = stream.evaluate(method.predict, index + 1)
         assert len(evaluation.correct) == (len(tasks) if method.joint else index + 1)
-        assert all(0 <= right <= size for right, size in zip(evaluation.correct, stream.test_sizes, strict=False))
+        assert all(
+            0 <= right <= size for right, size in zip(evaluation.correct, stream.test_sizes, strict=False)
+        )
 
 
 @pytest.mark.parametrize("name", METHODS)
-@pytest.mark.parametrize("tasks", [pytest.param(TASKS[n], marks=() if n == 2 else pytest.mark.slow, id=str(n)) for n in TASKS])
+@pytest.mark.parametrize(
+    "tasks", [pytest.param(TASKS[n], marks=() if n == 2 else pytest.mark.slow, id=str(n)) for n in TASKS]
+)
 def test_it_learns_something(name, tasks):
     if name == "clip-zeroshot":
         pytest.skip("does not learn")
     method, stream = learned(name, tasks, passes=20)
     final = stream.evaluate(method.predict, stream.num_tasks)
     chance = 1 / sum(len(task) for task in tasks)
-    if isinstance(method, QueryTuning):  # without a temperature the heads' scores are not comparable on so few images
+    if isinstance(
+        method, QueryTuning
+    ):  # without a temperature the heads' scores are not comparable on so few images
         assert sum(final.correct_within_task) / sum(stream.test_sizes) > 0.6
     else:
         assert sum(final.correct) / sum(stream.test_sizes) > 1.5 * chance
@@ -105,7 +113,9 @@ def test_predicting_changes_nothing(name, tasks):
 def test_the_backbone_stays_bit_equal_and_in_evaluation_mode(name):
     method, _ = already_learned(name, TASKS[4])
     fresh = toys.backbone_for(name)
-    assert all(torch.equal(value, fresh.state_dict()[key]) for key, value in method.backbone.state_dict().items())
+    assert all(
+        torch.equal(value, fresh.state_dict()[key]) for key, value in method.backbone.state_dict().items()
+    )
     assert not any(parameter.requires_grad for parameter in method.backbone.parameters())
     method.train()
     assert not method.backbone.vit.training
@@ -124,7 +134,9 @@ def test_the_first_task_does_not_depend_on_how_many_follow(name):
     outcomes = []
     for tasks in (TASKS[4][:1], TASKS[4][:2], TASKS[4]):
         stream = toys.stream(tasks)
-        method = toys.method(name, stream.num_tasks, components=2 * stream.num_tasks)  # CODA-Prompt shares its components among the tasks
+        method = toys.method(
+            name, stream.num_tasks, components=2 * stream.num_tasks
+        )  # CODA-Prompt shares its components among the tasks
         toys.learn(method, stream, upto=1)
         outcomes.append(method.predict(Batch(some_images())))
     assert torch.equal(outcomes[0], outcomes[1]) and torch.equal(outcomes[0], outcomes[2])
@@ -191,7 +203,12 @@ def reachable(start) -> set[int]:
     seen, waiting = set(), [start]
     while waiting:
         thing = waiting.pop()
-        if id(thing) in seen or isinstance(thing, type) or callable(thing) or type(thing).__name__ == "module":
+        if (
+            id(thing) in seen
+            or isinstance(thing, type)
+            or callable(thing)
+            or type(thing).__name__ == "module"
+        ):
             continue
         seen.add(id(thing))
         waiting += gc.get_referents(thing)
@@ -238,7 +255,9 @@ def test_a_loss_or_parameter_that_is_not_finite_fails_the_run(name):
         toys.learn(method, stream)
     method = toys.method(name, 1, passes=1, batch=1000)
     # the one loss is finite, what its step leaves is not
-    method.after_backward = lambda task: next(p for p in method.parameters() if p.requires_grad).grad.fill_(np.inf)
+    method.after_backward = lambda task: next(p for p in method.parameters() if p.requires_grad).grad.fill_(
+        np.inf
+    )
     with pytest.raises(RunFailed, match="ended with parameters that are not finite"):
         toys.learn(method, stream)
 
@@ -255,7 +274,9 @@ def test_joint_equals_sequential_tuning_on_one_task_of_all_classes():
         toys.learn(joint, toys.stream([[2, 0], [1, 3]], joint=True))[0].pass_losses,
         toys.learn(seq, toys.stream([[2, 0, 1, 3]]))[0].pass_losses,
     ]
-    assert losses[0] == losses[1] and all(torch.equal(value, seq.state()[key]) for key, value in joint.state().items())
+    assert losses[0] == losses[1] and all(
+        torch.equal(value, seq.state()[key]) for key, value in joint.state().items()
+    )
 
 
 class Passing:
@@ -264,7 +285,9 @@ class Passing:
     def __init__(self, method):
         self.images = 0
         for vit in (module for module in method.modules() if isinstance(module, VisionTransformer)):
-            vit.patch_embed.register_forward_hook(lambda module, given, out: self.count(module, len(given[0])))
+            vit.patch_embed.register_forward_hook(
+                lambda module, given, out: self.count(module, len(given[0]))
+            )
 
     def count(self, module, images: int) -> None:
         self.images += images * (1 + torch.is_grad_enabled() * (2 if module.proj.weight.requires_grad else 1))
@@ -312,4 +335,8 @@ def test_with_the_network_in_bf16_it_learns_and_keeps_full_precision(name):
     with network_in("bf16"):
         found = half.predict(Batch(some_images()))
     exact = half.predict(Batch(some_images()))
-    assert found.dtype == torch.float32 and not torch.equal(found, exact) and torch.allclose(found, exact, rtol=0.1, atol=0.1 * exact.std().item())
+    assert (
+        found.dtype == torch.float32
+        and not torch.equal(found, exact)
+        and torch.allclose(found, exact, rtol=0.1, atol=0.1 * exact.std().item())
+    )

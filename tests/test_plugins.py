@@ -21,7 +21,9 @@ from cl_bench.run import assemble
 
 README = (Path(__file__).resolve().parents[1] / "README.md").read_text(encoding="utf-8")
 [NCM] = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-SOURCE = "from cl_bench.datasets.folder import Folder\n\nclass Mine(Folder):\n    name = 'mine'\n\nSOURCE = Mine\n"
+SOURCE = (
+    "from cl_bench.datasets.folder import Folder\n\nclass Mine(Folder):\n    name = 'mine'\n\nSOURCE = Mine\n"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -58,10 +60,16 @@ def plan(request, **changes):
 
 
 def options(request) -> list[str]:
-    return [word for key in ("dataset", "backbone", "weights", "image_size", "splits") for word in (f"--{key.replace('_', '-')}", str(request[key]))]
+    return [
+        word
+        for key in ("dataset", "backbone", "weights", "image_size", "splits")
+        for word in (f"--{key.replace('_', '-')}", str(request[key]))
+    ]
 
 
-def test_the_readmes_example_learns_in_the_folder_where_it_was_put_and_processes_are_told_of_it(toy_request, here):
+def test_the_readmes_example_learns_in_the_folder_where_it_was_put_and_processes_are_told_of_it(
+    toy_request, here
+):
     write(here)
     plugin_folders.use()
     [spec] = plan(toy_request)
@@ -82,12 +90,24 @@ def test_a_process_of_a_run_finds_the_readmes_example(toy_request, here, capsys)
 def test_the_readme_as_written_with_the_package_elsewhere(toy_request, here):
     write(here)
     environment = {**os.environ, "PYTHONPATH": str(Path(cl_bench.__file__).parents[1]), "PYTHONSAFEPATH": "1"}
-    words = [sys.executable, "-m", "cl_bench", "run", "--methods", "ncm", "--device", "cpu", *options(toy_request)]
+    words = [
+        sys.executable,
+        "-m",
+        "cl_bench",
+        "run",
+        "--methods",
+        "ncm",
+        "--device",
+        "cpu",
+        *options(toy_request),
+    ]
     done = subprocess.run(words, env=environment, capture_output=True, encoding="utf-8")
     assert done.returncode == 0 and "| NCM |" in done.stdout, done.stderr
 
 
-@pytest.mark.parametrize("way", ["working folder", "variable", "option", "relative option", "two in the variable"])
+@pytest.mark.parametrize(
+    "way", ["working folder", "variable", "option", "relative option", "two in the variable"]
+)
 def test_a_plugin_is_found_wherever_it_may_lie(here, tmp_path, monkeypatch, capsys, way):
     folder = here if way == "working folder" else tmp_path / "elsewhere"
     write(folder)
@@ -95,9 +115,13 @@ def test_a_plugin_is_found_wherever_it_may_lie(here, tmp_path, monkeypatch, caps
     if "variable" in way:
         more = [str(tmp_path / "other")] if way.startswith("two") else []
         monkeypatch.setenv("CL_BENCH_PLUGINS", os.pathsep.join([str(folder), *more]))
-    asked = {"option": ["--plugins", folder], "relative option": ["--plugins", os.path.relpath(folder)]}.get(way, [])
+    asked = {"option": ["--plugins", folder], "relative option": ["--plugins", os.path.relpath(folder)]}.get(
+        way, []
+    )
     code, out, err = call(capsys, "ls", "methods", *asked)
-    assert code == 0 and re.search(r"^ncm +nearest class mean of frozen features \(.*ncm\.py\)$", out, re.MULTILINE), err
+    assert code == 0 and re.search(
+        r"^ncm +nearest class mean of frozen features \(.*ncm\.py\)$", out, re.MULTILINE
+    ), err
     assert ("mine" in call(capsys, "ls", "datasets", *asked)[1]) == way.startswith("two")
 
 
@@ -110,15 +134,23 @@ def test_a_named_folder_without_plugins_is_refused(here, capsys, monkeypatch, wa
     else:
         asked = ["--plugins", here / "deep" / "methods"]
     code, _, err = call(capsys, "ls", "methods", *asked)
-    assert code == 2 and "holds neither a folder methods/ nor a folder datasets/; name the folder above them" in err and len(err.splitlines()) == 1
+    assert (
+        code == 2
+        and "holds neither a folder methods/ nor a folder datasets/; name the folder above them" in err
+        and len(err.splitlines()) == 1
+    )
 
 
-def test_a_plugins_file_and_its_helpers_are_part_of_the_runs_identity_and_built_in_ones_have_none(here, toy_request):
+def test_a_plugins_file_and_its_helpers_are_part_of_the_runs_identity_and_built_in_ones_have_none(
+    here, toy_request
+):
     path = write(here)
     write(here, "", "_helper")
     plugin_folders.use()
     [first], [built_in] = plan(toy_request), plan(toy_request, methods="seq")
-    assert set(first.plugins) == {"methods"} and built_in.plugins == {} and "plugins" not in built_in.identity()
+    assert (
+        set(first.plugins) == {"methods"} and built_in.plugins == {} and "plugins" not in built_in.identity()
+    )
     path.write_text(NCM + "\n# changed\n", encoding="utf-8")
     [second] = plan(toy_request)
     write(here, "X = 1", "_helper")
@@ -139,13 +171,18 @@ def test_a_data_sets_file_is_part_of_the_runs_identity(here, toy_request):
     assert spec.run_id() not in ids and set(spec.plugins) == {"datasets"}
 
 
-def test_a_run_whose_plugin_is_not_on_a_machine_says_what_is_missing(here, tmp_path, toy_request, monkeypatch):
+def test_a_run_whose_plugin_is_not_on_a_machine_says_what_is_missing(
+    here, tmp_path, toy_request, monkeypatch
+):
     write(here)
     plugin_folders.use()
     [spec] = plan(toy_request)
     monkeypatch.chdir(tmp_path)
     plugin_folders.use()
-    with pytest.raises(InputError, match=r"method 'ncm' is a plugin file that is not here .*name its folder in \$CL_BENCH_PLUGINS"):
+    with pytest.raises(
+        InputError,
+        match=r"method 'ncm' is a plugin file that is not here .*name its folder in \$CL_BENCH_PLUGINS",
+    ):
         assemble.build_method(spec, assemble.open_source(spec), "cpu", 4)
 
 
@@ -158,15 +195,22 @@ BROKEN = {
     "a computed alias": ("ALIASES = tuple('ab')\nMETHOD = 1\n", "ValueError"),
 }
 BROKEN_WHEN_LOADED = {
-    "an import": ("\nimport no_such_thing\nMETHOD = 1\n", "ncm.py, line 2: ModuleNotFoundError: No module named 'no_such_thing'"),
+    "an import": (
+        "\nimport no_such_thing\nMETHOD = 1\n",
+        "ncm.py, line 2: ModuleNotFoundError: No module named 'no_such_thing'",
+    ),
     "an exit": ("METHOD = 1\nraise SystemExit(3)\n", "ncm.py, line 2: SystemExit: 3"),
     "no class": ("METHOD = 1\n", "METHOD is 1; expected a subclass of cl_bench.training.method.Method"),
     "another class": ("METHOD = int\n", "expected a subclass of cl_bench.training.method.Method"),
 }
 
 
-@pytest.mark.parametrize(("text", "said"), [*BROKEN.values(), *BROKEN_WHEN_LOADED.values()], ids=[*BROKEN, *BROKEN_WHEN_LOADED])
-def test_a_broken_file_is_one_line_for_who_asks_for_it_and_nothing_for_others(here, capsys, toy_request, text, said):
+@pytest.mark.parametrize(
+    ("text", "said"), [*BROKEN.values(), *BROKEN_WHEN_LOADED.values()], ids=[*BROKEN, *BROKEN_WHEN_LOADED]
+)
+def test_a_broken_file_is_one_line_for_who_asks_for_it_and_nothing_for_others(
+    here, capsys, toy_request, text, said
+):
     path = here / "methods" / "ncm.py"
     path.parent.mkdir()
     path.write_bytes(text.encode("utf-8", "surrogateescape"))
@@ -189,12 +233,18 @@ def test_a_broken_data_set_does_not_stop_what_needs_other_ones(here, toy_request
 
 @pytest.mark.parametrize(
     ("name", "text", "asked"),
-    [("vpt_seq", NCM, "seq"), ("seq", NCM, "seq"), ("ncm", NCM.replace("ALIASES = ()", 'ALIASES = ("seq",)'), "seq")],
+    [
+        ("vpt_seq", NCM, "seq"),
+        ("seq", NCM, "seq"),
+        ("ncm", NCM.replace("ALIASES = ()", 'ALIASES = ("seq",)'), "seq"),
+    ],
 )
 def test_names_of_built_in_methods_are_refused(here, toy_request, name, text, asked):
     path = write(here, text, name)
     plugin_folders.use()
-    with pytest.raises(InputError, match=f"{re.escape(str(path))}: the name '.*' is taken by the method vpt-seq; rename"):
+    with pytest.raises(
+        InputError, match=f"{re.escape(str(path))}: the name '.*' is taken by the method vpt-seq; rename"
+    ):
         plan(toy_request, methods=asked)
     assert plan(toy_request, methods="pgp") and "taken by" in "\n".join(listing.method_lines(here))
 

@@ -17,13 +17,27 @@ def values(method: str, protocol: str) -> dict:
 
 @pytest.mark.parametrize(
     ("protocol", "temperature", "eta"),
-    [("cifar100/10", 28, 0.97), ("cifar100/20", 25, 0.95), ("imagenet-r/10", 30, 0.94), ("domainnet200/10", 30, 0.95)],
+    [
+        ("cifar100/10", 28, 0.97),
+        ("cifar100/20", 25, 0.95),
+        ("imagenet-r/10", 30, 0.94),
+        ("domainnet200/10", 30, 0.95),
+    ],
 )
 def test_vpt_has_the_papers_settings_on_its_four_benchmarks(protocol, temperature, eta):
     for method in ("vpt-seq", "vpt-pgp", "vpt-nsp2"):
         found = values(method, protocol)
-        assert (found["temperature"], found.get("eta")) == (temperature, eta if method == "vpt-nsp2" else None)
-        assert (found["passes"], found["batch"], found["learning_rate"], found["weight_decay"], found["prompts"]) == (100, 256, 0.01, 5e-5, 4)
+        assert (found["temperature"], found.get("eta")) == (
+            temperature,
+            eta if method == "vpt-nsp2" else None,
+        )
+        assert (
+            found["passes"],
+            found["batch"],
+            found["learning_rate"],
+            found["weight_decay"],
+            found["prompts"],
+        ) == (100, 256, 0.01, 5e-5, 4)
         assert found["backbone"] == "vit_base_patch16_224.augreg_in21k" and found["lr_milestones"] == "code"
         assert not PAPER.settings(method, protocol)["temperature"].open
 
@@ -32,8 +46,19 @@ def test_vpt_has_the_papers_settings_on_its_four_benchmarks(protocol, temperatur
 def test_clip_has_the_papers_settings_everywhere(protocol):
     for method in ("clip-seq", "clip-nsp2"):
         found = values(method, protocol)
-        assert (found["passes"], found["batch"], found["learning_rate"], found["temperature"], found["layers"]) == (20, 220, 0.001, 1, 4)
-        assert (found["refine_passes"], found["refine_learning_rate"], found["refine_momentum"], found["refine_weight_decay"]) == (
+        assert (
+            found["passes"],
+            found["batch"],
+            found["learning_rate"],
+            found["temperature"],
+            found["layers"],
+        ) == (20, 220, 0.001, 1, 4)
+        assert (
+            found["refine_passes"],
+            found["refine_learning_rate"],
+            found["refine_momentum"],
+            found["refine_weight_decay"],
+        ) == (
             50,
             0.001,
             0.9,
@@ -47,33 +72,52 @@ def test_clip_has_the_papers_settings_everywhere(protocol):
 @pytest.mark.parametrize("name", presets.names())
 def test_every_rule_fits_a_method_and_names_its_source(name):
     preset = load(name)
-    methods = {plugin: registry.method_class(plugin).Config.model_fields for plugin in registry.plugins("methods")}
+    methods = {
+        plugin: registry.method_class(plugin).Config.model_fields for plugin in registry.plugins("methods")
+    }
     every = (*preset.rules, *preset.published)
-    assert all(set(rule) <= {"methods", "benchmarks", "values", "source", "open"} and rule["source"] for rule in every)
+    assert all(
+        set(rule) <= {"methods", "benchmarks", "values", "source", "open"} and rule["source"]
+        for rule in every
+    )
     for benchmark in preset.benchmarks:
         for method, fields in methods.items():
             found = preset.settings(method, benchmark)
             config = {key: setting.value for key, setting in found.items() if key in fields}
             registry.method_class(method).Config(**config)
             if method.startswith("vpt-"):
-                assert {key for key in found if key not in fields} <= {"backbone", *Transform.model_fields}, method
+                assert {key for key in found if key not in fields} <= {"backbone", *Transform.model_fields}, (
+                    method
+                )
         for rule in every:
             for option in rule["values"]:
-                assert option in ("backbone", *Transform.model_fields) or any(option in fields for fields in methods.values()), option
+                assert option in ("backbone", *Transform.model_fields) or any(
+                    option in fields for fields in methods.values()
+                ), option
 
 
 def test_what_the_paper_leaves_open_is_said():
     for benchmark in ("cifar100/50", "imagenet-r/100", "domainnet200/50"):
         assert (
-            "Table 4" in PAPER.settings("vpt-nsp2", benchmark)["eta"].open and "Table 4" in PAPER.settings("vpt-seq", benchmark)["temperature"].open
+            "Table 4" in PAPER.settings("vpt-nsp2", benchmark)["eta"].open
+            and "Table 4" in PAPER.settings("vpt-seq", benchmark)["temperature"].open
         )
     assert "upper bound" in PAPER.settings("vpt-joint", "imagenet-r/10")["temperature"].open
 
 
 def test_a_preset_is_used_where_it_covers_and_refused_where_it_does_not():
-    assert settings_for(None, "nsp2-paper", "vpt-nsp2", "glyphs/10") == {} == settings_for("none", "nsp2-paper", "vpt-nsp2", "cifar100/10")
-    assert settings_for(None, "nsp2-paper", "vpt-nsp2", "cifar100/10") == settings_for("nsp2-paper", None, "vpt-nsp2", "cifar100/10")
-    with pytest.raises(InputError, match="preset nsp2-paper has no settings for vpt-nsp2 on glyphs/10; its benchmarks are cifar100/10"):
+    assert (
+        settings_for(None, "nsp2-paper", "vpt-nsp2", "glyphs/10")
+        == {}
+        == settings_for("none", "nsp2-paper", "vpt-nsp2", "cifar100/10")
+    )
+    assert settings_for(None, "nsp2-paper", "vpt-nsp2", "cifar100/10") == settings_for(
+        "nsp2-paper", None, "vpt-nsp2", "cifar100/10"
+    )
+    with pytest.raises(
+        InputError,
+        match="preset nsp2-paper has no settings for vpt-nsp2 on glyphs/10; its benchmarks are cifar100/10",
+    ):
         settings_for("nsp2-paper", "nsp2-paper", "vpt-nsp2", "glyphs/10")
     with pytest.raises(InputError, match="unknown preset 'nsp2paper'; did you mean 'nsp2-paper'"):
         settings_for("nsp2paper", None, "vpt-nsp2", "cifar100/10")
@@ -107,6 +151,11 @@ def test_info_prints_every_value_with_its_source(capsys):
     assert "NeurIPS 2024" in lines[0]
     eta = next(line for line in lines if line[2:].startswith("eta "))
     assert eta.startswith("o eta") and "0.97" in eta and "(open: Table 4 has eta = 1" in eta
-    assert any("augment" in line and "autoaugment-cifar10" in line and "data set cifar100" in line for line in lines)
+    assert any(
+        "augment" in line and "autoaugment-cifar10" in line and "data set cifar100" in line for line in lines
+    )
     options = registry.method_class("vpt-nsp2").Config.model_fields
-    assert all(any(line[2:].split()[0] == option for line in lines[1:]) for option in [*options, *Transform.model_fields, "precision", "backbone"])
+    assert all(
+        any(line[2:].split()[0] == option for line in lines[1:])
+        for option in [*options, *Transform.model_fields, "precision", "backbone"]
+    )

@@ -41,10 +41,16 @@ def test_the_report_specification_can_be_read(tmp_path):
     [text] = re.findall(r"```toml\n(.*?)```", TEXT, re.DOTALL)
     (tmp_path / "mine.toml").write_text(text, encoding="utf-8")
     found = spec.read(tmp_path / "mine.toml")
-    assert [table.name for table in found.tables] == ["main"] and [figure.kind for figure in found.figures] == ["accuracy"]
+    assert [table.name for table in found.tables] == ["main"] and [
+        figure.kind for figure in found.figures
+    ] == ["accuracy"]
 
 
-@pytest.mark.parametrize("path", sorted((Path(__file__).resolve().parents[1] / "results" / "bench").glob("*.json")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    sorted((Path(__file__).resolve().parents[1] / "results" / "bench").glob("*.json")),
+    ids=lambda path: path.stem,
+)
 def test_the_speeds_are_those_that_were_measured(path):
     from cl_bench.profiling.throughput import Measured
 

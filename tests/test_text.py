@@ -14,8 +14,18 @@ import cl_bench
 from cl_bench.cli import main
 
 ROOT = Path(__file__).resolve().parents[1]
-SOURCES = [path for folder in ("cl_bench", "methods", "datasets") for path in sorted((ROOT / folder).rglob("*.py"))]
-OPENERS = {"open", "read_text", "write_text", "fdopen", "TextIOWrapper", "NamedTemporaryFile", "TemporaryFile"}
+SOURCES = [
+    path for folder in ("cl_bench", "methods", "datasets") for path in sorted((ROOT / folder).rglob("*.py"))
+]
+OPENERS = {
+    "open",
+    "read_text",
+    "write_text",
+    "fdopen",
+    "TextIOWrapper",
+    "NamedTemporaryFile",
+    "TemporaryFile",
+}
 C_LOCALE = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 
 
@@ -29,7 +39,12 @@ def leaves_the_encoding_to_the_locale(call: ast.Call) -> bool:
     name = getattr(call.func, "attr", getattr(call.func, "id", None))
     if name not in OPENERS or ast.unparse(call.func) in ("os.open", "Image.open", "tarfile.open"):
         return False
-    words = [node.value for word in [*call.args, *named.values()] for node in ast.walk(word) if isinstance(node, ast.Constant)]
+    words = [
+        node.value
+        for word in [*call.args, *named.values()]
+        for node in ast.walk(word)
+        if isinstance(node, ast.Constant)
+    ]
     modes = [word for word in words if isinstance(word, str) and set(word) <= set("rwaxb+")]
     if name in ("TemporaryFile", "NamedTemporaryFile"):  # binary unless asked
         return any("b" not in mode for mode in modes)
@@ -39,21 +54,33 @@ def leaves_the_encoding_to_the_locale(call: ast.Call) -> bool:
 def test_every_text_file_is_opened_with_its_encoding():
     guessed = []
     for path in SOURCES:
-        calls = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)]
-        guessed += [f"{path.name}:{call.lineno}: {ast.unparse(call)}" for call in calls if leaves_the_encoding_to_the_locale(call)]
+        calls = [
+            node
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+            if isinstance(node, ast.Call)
+        ]
+        guessed += [
+            f"{path.name}:{call.lineno}: {ast.unparse(call)}"
+            for call in calls
+            if leaves_the_encoding_to_the_locale(call)
+        ]
     assert guessed == []
 
 
 @pytest.fixture
 def results(tmp_path):
-    made.results(tmp_path / "results", [made.record("vpt-nsp2", made.triangle(3, seed), seed) for seed in (1, 2)])
+    made.results(
+        tmp_path / "results", [made.record("vpt-nsp2", made.triangle(3, seed), seed) for seed in (1, 2)]
+    )
     return tmp_path
 
 
 def test_a_report_in_a_c_locale_is_written_and_piped_as_utf_8(results):
     package = str(Path(cl_bench.__file__).parents[1])
     words = [sys.executable, "-m", "cl_bench", "report"]
-    done = subprocess.run(words, cwd=results, env={**os.environ, **C_LOCALE, "PYTHONPATH": package}, capture_output=True)
+    done = subprocess.run(
+        words, cwd=results, env={**os.environ, **C_LOCALE, "PYTHONPATH": package}, capture_output=True
+    )
     assert done.returncode == 0, done.stderr
     [table] = (results / "reports").rglob("table.md")
     assert "VPT-NSP²" in (written := table.read_text(encoding="utf-8")) and "±" in written
@@ -87,7 +114,9 @@ def test_a_terminal_keeps_its_encoding_and_gets_a_file_named_in_no_encoding(resu
     with pytest.raises(SystemExit) as exit_:
         main(["report", "\udcff² no such file"])
     stderr.flush()
-    assert exit_.value.code == 2 and rb"\udcff" + "² no such file".encode("latin-1") in stderr.buffer.getvalue()
+    assert (
+        exit_.value.code == 2 and rb"\udcff" + "² no such file".encode("latin-1") in stderr.buffer.getvalue()
+    )
 
 
 def ends_with(capsys, *arguments) -> tuple[int, str]:
@@ -99,7 +128,9 @@ def ends_with(capsys, *arguments) -> tuple[int, str]:
 @pytest.mark.parametrize("buffering", [-1, 0])
 def test_a_full_disk_behind_the_output_is_one_line(results, monkeypatch, capsys, buffering):
     monkeypatch.chdir(results)
-    full = io.TextIOWrapper(open("/dev/full", "wb", buffering=buffering), encoding="utf-8", write_through=not buffering)  # noqa: SIM115
+    full = io.TextIOWrapper(
+        open("/dev/full", "wb", buffering=buffering), encoding="utf-8", write_through=not buffering
+    )
     monkeypatch.setattr(sys, "stdout", full)
     assert ends_with(capsys, "status") == (1, "error: cannot write the output: No space left on device\n")
 
@@ -127,11 +158,19 @@ def test_closed_output_stops_nothing(results, monkeypatch, closed):
     assert not exit_.value.code
 
 
-FAULTS = [KeyError("x"), RecursionError(), MemoryError(), OSError(2, "broken", "f"), UnicodeEncodeError("a", "b", 0, 1, "c")]
+FAULTS = [
+    KeyError("x"),
+    RecursionError(),
+    MemoryError(),
+    OSError(2, "broken", "f"),
+    UnicodeEncodeError("a", "b", 0, 1, "c"),
+]
 
 
 @pytest.mark.parametrize("error", FAULTS, ids=repr)
-def test_a_fault_of_the_program_is_one_line_that_names_the_file_with_its_traceback(results, monkeypatch, capsys, error):
+def test_a_fault_of_the_program_is_one_line_that_names_the_file_with_its_traceback(
+    results, monkeypatch, capsys, error
+):
     def fails(*arguments):
         raise error
 
@@ -142,7 +181,12 @@ def test_a_fault_of_the_program_is_one_line_that_names_the_file_with_its_traceba
     assert code == 70 and len(said.splitlines()) == 1
     [path] = results.glob("cl-bench-*.log")
     text = path.read_text(encoding="utf-8")
-    assert str(path) in said and "Traceback" in text and "status --results 'a b'" in text and type(error).__name__ in said
+    assert (
+        str(path) in said
+        and "Traceback" in text
+        and "status --results 'a b'" in text
+        and type(error).__name__ in said
+    )
 
 
 def test_a_fault_is_one_line_also_where_its_traceback_cannot_be_written(results, monkeypatch, capsys):
@@ -150,7 +194,12 @@ def test_a_fault_is_one_line_also_where_its_traceback_cannot_be_written(results,
     monkeypatch.setattr("cl_bench.records.status.of_folder", lambda *arguments: {}["a\nb"])
     monkeypatch.setattr("tempfile.tempdir", str(results / "none"))
     code, said = ends_with(capsys, "status")
-    assert code == 70 and len(said.splitlines()) == 1 and "KeyError: 'a\\nb'" in said and "could not be written" in said
+    assert (
+        code == 70
+        and len(said.splitlines()) == 1
+        and "KeyError: 'a\\nb'" in said
+        and "could not be written" in said
+    )
 
 
 @pytest.mark.parametrize(
@@ -183,4 +232,6 @@ def test_paths_that_the_machine_refuses_are_one_line(results, monkeypatch, capsy
 def test_a_file_without_end_is_one_line(results, monkeypatch, capsys, command):
     monkeypatch.chdir(results)
     code, said = ends_with(capsys, *command.split())
-    assert code == 2 and "/dev/zero: it is longer than 1,000,000 bytes" in said and len(said.splitlines()) == 1
+    assert (
+        code == 2 and "/dev/zero: it is longer than 1,000,000 bytes" in said and len(said.splitlines()) == 1
+    )

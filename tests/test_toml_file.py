@@ -14,7 +14,9 @@ from cl_bench.report import toml_file
 
 ROOT = Path(__file__).resolve().parents[1]
 FILES = sorted(
-    path for folder in ("reports", "results/published", "methods/presets", "datasets/glyphs_data") for path in (ROOT / folder).glob("*.toml")
+    path
+    for folder in ("reports", "results/published", "methods/presets", "datasets/glyphs_data")
+    for path in (ROOT / folder).glob("*.toml")
 )
 
 TEXT = '''# a comment = 1
@@ -87,8 +89,14 @@ def test_the_files_of_this_project_are_found_whole_and_every_key_stands_in_its_l
 
 
 word = st.text("abc_-", min_size=1, max_size=3)
-scalar = st.one_of(st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.booleans(), st.text(max_size=8))
-value = st.recursive(scalar, lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(word, inner, max_size=3)), max_leaves=6)
+scalar = st.one_of(
+    st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.booleans(), st.text(max_size=8)
+)
+value = st.recursive(
+    scalar,
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(word, inner, max_size=3)),
+    max_leaves=6,
+)
 
 
 def toml_of(found):
@@ -99,15 +107,24 @@ def toml_of(found):
     if isinstance(found, bool):
         return str(found).lower()
     if isinstance(found, str):
-        return '"' + "".join(c if c.isprintable() and c not in '"\\' else f"\\U{ord(c):08x}" for c in found) + '"'
+        return (
+            '"'
+            + "".join(c if c.isprintable() and c not in '"\\' else f"\\U{ord(c):08x}" for c in found)
+            + '"'
+        )
     return repr(found)
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
-@given(st.dictionaries(word, value, max_size=3), st.lists(st.dictionaries(word, value, max_size=3), max_size=2))
+@given(
+    st.dictionaries(word, value, max_size=3), st.lists(st.dictionaries(word, value, max_size=3), max_size=2)
+)
 def test_any_file_is_found_whole(tmp_path_factory, top, tables):
     text = "".join(f"{key} = {toml_of(item)}\n" for key, item in top.items())
-    text += "".join("[[the_tables]]\n" + "".join(f"{key} = {toml_of(item)}\n" for key, item in table.items()) for table in tables)
+    text += "".join(
+        "[[the_tables]]\n" + "".join(f"{key} = {toml_of(item)}\n" for key, item in table.items())
+        for table in tables
+    )
     found = written(tmp_path_factory.getbasetemp() / "any.toml", text)
     assert set(found.lines) == set(places(tomllib.loads(text)))
 
@@ -158,5 +175,7 @@ def test_a_value_that_cannot_be_used_is_told_with_file_line_and_field(tmp_path, 
 
 def test_a_table_where_an_array_of_tables_is_expected_is_told(tmp_path):
     file = written(tmp_path / "x.toml", "\n[part]\ntitle = 'x'\n")
-    with pytest.raises(InputError, match=r"x.toml, line 2, part: expected an array of tables, each under \[\[part\]\]"):
+    with pytest.raises(
+        InputError, match=r"x.toml, line 2, part: expected an array of tables, each under \[\[part\]\]"
+    ):
         file.tables(file.values, "part")

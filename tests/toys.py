@@ -28,7 +28,15 @@ QUICK = {"passes": 3, "batch": 8, "learning_rate": 0.02, "temperature": 4.0, "ep
 def vit(seed: int = 0, **changes) -> VisionTransformer:
     """A ViT of two blocks, 16 pixels, width 32, with LayerNorm scales away from 1."""
     torch.manual_seed(seed)
-    settings = {"img_size": 16, "patch_size": 8, "embed_dim": 32, "depth": 2, "num_heads": 2, "num_classes": 0, **changes}
+    settings = {
+        "img_size": 16,
+        "patch_size": 8,
+        "embed_dim": 32,
+        "depth": 2,
+        "num_heads": 2,
+        "num_classes": 0,
+        **changes,
+    }
     model = VisionTransformer(**settings)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -42,7 +50,9 @@ def vit(seed: int = 0, **changes) -> VisionTransformer:
 def backbone(seed: int = 0, **changes) -> Backbone:
     """The toy ViT, frozen."""
     model = vit(seed, **changes)
-    spec = BackboneSpec(name="toy", image_size=model.patch_embed.img_size[0], mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
+    spec = BackboneSpec(
+        name="toy", image_size=model.patch_embed.img_size[0], mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5)
+    )
     return Backbone(model, spec, "0" * 64)
 
 
@@ -56,7 +66,9 @@ def clip_files() -> tuple[str, Path]:
     vision = {"image_size": 16, "layers": 2, "width": 64, "head_width": 32, "patch_size": 8}
     text = {"context_length": 77, "vocab_size": 49408, "width": 32, "heads": 2, "layers": 1}
     for name, quick in (("tiny-test", False), ("tiny-test-quickgelu", True)):
-        (folder / f"{name}.json").write_text(json.dumps({"embed_dim": 16, "quick_gelu": quick, "vision_cfg": vision, "text_cfg": text}))
+        (folder / f"{name}.json").write_text(
+            json.dumps({"embed_dim": 16, "quick_gelu": quick, "vision_cfg": vision, "text_cfg": text})
+        )
     open_clip.add_model_config(folder)
     torch.manual_seed(0)
     model = open_clip.create_model("tiny-test", load_weights=False)
@@ -66,7 +78,10 @@ def clip_files() -> tuple[str, Path]:
                 parameter.add_(0.3 * torch.randn_like(parameter))
             elif name.endswith("weight") and parameter.ndim > 1 and "token" not in name:
                 parameter.mul_(2.0)
-    save_file({key: value.clone().contiguous() for key, value in model.state_dict().items()}, folder / "weights.safetensors")
+    save_file(
+        {key: value.clone().contiguous() for key, value in model.state_dict().items()},
+        folder / "weights.safetensors",
+    )
     return "open_clip:tiny-test-quickgelu", folder / "weights.safetensors"
 
 
@@ -86,16 +101,26 @@ def images(per_class: int, classes: int, seed: int, size: int = 16) -> ImageSet:
     rng = np.random.default_rng([seed, 5])
     colours = np.random.default_rng(7).uniform(40, 215, (classes, 2, 3))
     labels = np.repeat(np.arange(classes), per_class)
-    stripes = np.stack([np.broadcast_to(np.arange(size) // (1 + c % 3) % 2, (size, size)) for c in range(classes)])
-    stripes = np.where((np.arange(classes) % 2 == 1)[:, None, None], stripes, stripes.transpose(0, 2, 1))[labels][..., None]
-    pixels = np.where(stripes, colours[labels, 0][:, None, None], colours[labels, 1][:, None, None]) + rng.normal(0, 12, (len(labels), size, size, 3))
+    stripes = np.stack(
+        [np.broadcast_to(np.arange(size) // (1 + c % 3) % 2, (size, size)) for c in range(classes)]
+    )
+    stripes = np.where((np.arange(classes) % 2 == 1)[:, None, None], stripes, stripes.transpose(0, 2, 1))[
+        labels
+    ][..., None]
+    pixels = np.where(
+        stripes, colours[labels, 0][:, None, None], colours[labels, 1][:, None, None]
+    ) + rng.normal(0, 12, (len(labels), size, size, 3))
     return ImageSet(np.clip(pixels, 0, 255).astype(np.uint8), labels)
 
 
-def stream(tasks: list[list[int]], joint: bool = False, seed: int = 0, augment: str = "none", per_class: int = 12) -> Stream:
+def stream(
+    tasks: list[list[int]], joint: bool = False, seed: int = 0, augment: str = "none", per_class: int = 12
+) -> Stream:
     """A stream over toy images, 12 training and 6 test images a class; tasks are lists of classes, possibly of unequal length."""
     classes = max(c for task in tasks for c in task) + 1
-    preprocess = Preprocess(backbone().spec, Transform(augment=augment, crop_scale=0.5), 0, torch.device("cpu"))
+    preprocess = Preprocess(
+        backbone().spec, Transform(augment=augment, crop_scale=0.5), 0, torch.device("cpu")
+    )
     train = images(per_class, classes, seed)
     return Stream(Sides(train, train, images(6, classes, seed + 1)), tasks, preprocess, joint)
 
@@ -116,7 +141,9 @@ def method(name: str, num_tasks: int, trunk: Backbone | None = None, **options) 
     kind = method_class(name)
     quick = {**QUICK, **kind.SMALL}
     known = {key: value for key, value in {**quick, **options}.items() if key in kind.Config.model_fields}
-    return kind(kind.Config(**known), trunk or backbone_for(name), StreamInfo(init_seed=1, num_tasks=num_tasks))
+    return kind(
+        kind.Config(**known), trunk or backbone_for(name), StreamInfo(init_seed=1, num_tasks=num_tasks)
+    )
 
 
 def learn(built: Method, given: Stream, upto: int | None = None, start: int = 0, **settings) -> list[Trainer]:
@@ -129,7 +156,14 @@ def learn(built: Method, given: Stream, upto: int | None = None, start: int = 0,
     return trainers
 
 
-def write_folder(root: Path, classes: int = 4, per_class: int = 6, test_per_class: int = 4, size: int = 32, suffix: str = ".png") -> Path:
+def write_folder(
+    root: Path,
+    classes: int = 4,
+    per_class: int = 6,
+    test_per_class: int = 4,
+    size: int = 32,
+    suffix: str = ".png",
+) -> Path:
     """A data set in folders, `train/<class>/*` and `test/<class>/*`, as image files."""
     from PIL import Image
 

@@ -33,7 +33,10 @@ def planned(request, devices: str, results: Path):
     precision = environment.usual_precision(places.devices(devices))
     plan = make_plan(request, precision)
     if "precision" not in request.set and precision == "bf16":
-        output.say("precision: bf16 in the frozen network, for the device's matrix units (--set precision=fp32 for full precision)", err=True)
+        output.say(
+            "precision: bf16 in the frozen network, for the device's matrix units (--set precision=fp32 for full precision)",
+            err=True,
+        )
     warn(versions.hints(plan.specs, Store(results), any_precision="precision" not in request.set))
     return plan
 
@@ -80,7 +83,9 @@ def require_readable(states) -> None:
     warn(unreadable, FIRST)
     if unreadable:
         them = "them" if len(unreadable) > 1 else "it"
-        raise RunFailed(f"{counted(len(unreadable), 'run')} could not be read; `cl-bench run` would not start {them}")
+        raise RunFailed(
+            f"{counted(len(unreadable), 'run')} could not be read; `cl-bench run` would not start {them}"
+        )
 
 
 def show(report, strict: bool = True) -> None:
@@ -109,7 +114,9 @@ def require_all(left_out) -> None:
     lacking = [found for found in left_out if found.lacking]
     if lacking:
         them = "them" if len(lacking) > 1 else "it"
-        raise RunFailed(f"{counted(len(lacking), 'file')} could not be read or believed, and the numbers above lack {them}")
+        raise RunFailed(
+            f"{counted(len(lacking), 'file')} could not be read or believed, and the numbers above lack {them}"
+        )
 
 
 def exit_with(message: str, code: int) -> None:

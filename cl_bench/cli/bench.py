@@ -27,7 +27,17 @@ def bench(
     from cl_bench.launch import warm_processes
     from cl_bench.profiling import throughput as measuring
 
-    found = warm_processes.called(measuring.measure, threads, request, devices.devices(device)[0], threads, pairs, random_weights, compiled, _say)
+    found = warm_processes.called(
+        measuring.measure,
+        threads,
+        request,
+        devices.devices(device)[0],
+        threads,
+        pairs,
+        random_weights,
+        compiled,
+        _say,
+    )
     output.say(found.text())
     if json is not None:
         try:

@@ -37,8 +37,15 @@ def compare(
 @app.command()
 def merge(
     target: Annotated[Path, typer.Argument(help="results folder that receives the runs")],
-    sources: Annotated[list[Path], typer.Argument(help="results folders they come from, which stay as they are")],
-    compact: Annotated[bool, Optional("--compact", help="finished runs only, and of each what reports need: no checkpoints, no logs")] = False,
+    sources: Annotated[
+        list[Path], typer.Argument(help="results folders they come from, which stay as they are")
+    ],
+    compact: Annotated[
+        bool,
+        Optional(
+            "--compact", help="finished runs only, and of each what reports need: no checkpoints, no logs"
+        ),
+    ] = False,
 ) -> None:
     """Bring the runs of several results folders together; different results of one run are an error, and nothing is replaced."""
     from cl_bench.records.merge import merge as bring_together
@@ -49,13 +56,17 @@ def merge(
     warn(done.lacking, FIRST)
     output.say(f"{done.copied} runs copied to {target}, {done.kept} were there already")
     if done.lacking:
-        raise RunFailed(f"{counted(len(done.lacking), 'run')} {were(len(done.lacking))} not copied; the folders stay as they are")
+        raise RunFailed(
+            f"{counted(len(done.lacking), 'run')} {were(len(done.lacking))} not copied; the folders stay as they are"
+        )
 
 
 @app.command()
 def export(
     kind: Annotated[Literal["csv", "parquet"], Optional("--format", help="csv or parquet")] = "csv",
-    what: Annotated[Literal["runs", "matrix"], Optional(help="a line per run, or per entry of its accuracy matrix")] = "runs",
+    what: Annotated[
+        Literal["runs", "matrix"], Optional(help="a line per run, or per entry of its accuracy matrix")
+    ] = "runs",
     results: opt.Results = Path("results"),
     out: Annotated[Path | None, Optional(help="file (default: runs.csv, matrix.parquet, ...)")] = None,
 ) -> None:
@@ -72,9 +83,13 @@ def export(
     if what == "matrix":
         lines = exporting.matrix_lines(records)
     else:
-        running = {summary.run_id for summary in summaries(store) if state_of_summary(store, summary)[0] == "running"}
+        running = {
+            summary.run_id for summary in summaries(store) if state_of_summary(store, summary)[0] == "running"
+        }
         lines = exporting.run_lines(records, lacking, running)
-    warn((f"{'without numbers' if what == 'runs' else 'left out'}: {found.reason}" for found in lacking), FIRST)
+    warn(
+        (f"{'without numbers' if what == 'runs' else 'left out'}: {found.reason}" for found in lacking), FIRST
+    )
     path = out or Path(f"{what}.{kind}")
     exporting.write(lines, path, kind)
     output.say(f"written: {path} ({counted(len(records), 'run')})")
@@ -83,13 +98,17 @@ def export(
 
 @app.command("import")
 def import_(
-    matrix: Annotated[Path, typer.Argument(help="CSV file: after each task a line of accuracies on the tasks so far")],
+    matrix: Annotated[
+        Path, typer.Argument(help="CSV file: after each task a line of accuracies on the tasks so far")
+    ],
     name: Annotated[str, Optional(help="the method's name in tables")],
     benchmark: Annotated[str, Optional(help="such as cifar100/10")],
     source: Annotated[str, Optional(help="where the numbers come from; stands under every table")],
     seed: Annotated[str, Optional(help="tells several matrices of one name apart")] = "–",
     backbone: Annotated[str | None, Optional(help="its checkpoint, as far as known")] = None,
-    test_sizes: Annotated[str | None, Optional(help="test images of each task, such as 1000,1000; needed for --accuracy sample")] = None,
+    test_sizes: Annotated[
+        str | None, Optional(help="test images of each task, such as 1000,1000; needed for --accuracy sample")
+    ] = None,
     percent: Annotated[bool, Optional("--percent", help="the accuracies are percentages")] = False,
     results: opt.Results = Path("results"),
 ) -> None:
@@ -97,7 +116,13 @@ def import_(
     from cl_bench.records import imported, matrix_file
 
     sizes = None if test_sizes is None else imported.parse_sizes(test_sizes)
-    spec = imported.described(display=name, benchmark=imported.checked_benchmark(benchmark), seed=seed, source=source, backbone=backbone)
+    spec = imported.described(
+        display=name,
+        benchmark=imported.checked_benchmark(benchmark),
+        seed=seed,
+        source=source,
+        backbone=backbone,
+    )
     found = matrix_file.read(matrix, spec.num_tasks)
     record = imported.from_file(found, spec, sizes, percent)
     for remark in found.remarks:

@@ -13,16 +13,36 @@ from cl_bench.text import user_text
 CODE = 70  # "internal software error" of sysexits.h
 MOST_SHOWN = 300  # characters of what an exception says
 # what the machine says of a path, whoever opened it: no fault of this program
-REFUSALS = ("ENAMETOOLONG", "ELOOP", "EACCES", "EPERM", "EROFS", "ENOTDIR", "EISDIR", "ENOSPC", "EDQUOT", "EIO", "ESTALE")
+REFUSALS = (
+    "ENAMETOOLONG",
+    "ELOOP",
+    "EACCES",
+    "EPERM",
+    "EROFS",
+    "ENOTDIR",
+    "EISDIR",
+    "ENOSPC",
+    "EDQUOT",
+    "EIO",
+    "ESTALE",
+)
 
 
 def refused_path(error: Exception) -> str | None:
     """The path that the machine refuses, and why; None where the error is something else."""
     if isinstance(error, ValueError) and str(error).startswith("embedded null"):
         return "a path holds a zero byte; leave it out"
-    if isinstance(error, OSError) and error.filename is None and errno.errorcode.get(error.errno) in ("ENOSPC", "EDQUOT", "EIO"):
+    if (
+        isinstance(error, OSError)
+        and error.filename is None
+        and errno.errorcode.get(error.errno) in ("ENOSPC", "EDQUOT", "EIO")
+    ):
         return f"cannot write: {error.strerror}"
-    if isinstance(error, OSError) and error.filename is not None and errno.errorcode.get(error.errno) in REFUSALS:
+    if (
+        isinstance(error, OSError)
+        and error.filename is not None
+        and errno.errorcode.get(error.errno) in REFUSALS
+    ):
         return f"cannot use {user_text.short(os.fsdecode(error.filename))}: {error.strerror}"
     return None
 
@@ -32,9 +52,14 @@ def describe(error: Exception, arguments: Sequence[str]) -> str:
     said = " ".join(str(error).split())
     said = said if len(said) <= MOST_SHOWN else f"{said[:MOST_SHOWN]}..."
     what = f"{type(error).__name__}: {said}" if said else type(error).__name__
-    lines = [f"cl-bench {cl_bench.__version__}: {shlex.join(arguments)}\n", *traceback.format_exception(error)]
+    lines = [
+        f"cl-bench {cl_bench.__version__}: {shlex.join(arguments)}\n",
+        *traceback.format_exception(error),
+    ]
     try:
-        with tempfile.NamedTemporaryFile("w", prefix="cl-bench-", suffix=".log", delete=False, encoding="utf-8", errors="backslashreplace") as file:
+        with tempfile.NamedTemporaryFile(
+            "w", prefix="cl-bench-", suffix=".log", delete=False, encoding="utf-8", errors="backslashreplace"
+        ) as file:
             file.writelines(lines)
     except (OSError, ValueError) as full:
         return f"this is a fault of cl-bench ({what}), and its traceback could not be written ({full})"

@@ -36,12 +36,25 @@ def backbone_lines(results: Path) -> list[str]:
     """The backbones that data sets bring, then every published timm ViT by its full tag."""
     import timm
 
-    unusual = ["*_rpn_*", "vit_pwee_*", "vit_dwee_*", "vit_dpwee_*", "vit_dlittle_*"]  # other blocks than `backbone.require_plain` accepts
+    unusual = [
+        "*_rpn_*",
+        "vit_pwee_*",
+        "vit_dwee_*",
+        "vit_dpwee_*",
+        "vit_dlittle_*",
+    ]  # other blocks than `backbone.require_plain` accepts
     plain = set(timm.list_models(module="vision_transformer", exclude_filters=unusual))
-    return [*registry.named_backbones(), *(tag for tag in timm.list_pretrained() if tag.partition(".")[0] in plain)]
+    return [
+        *registry.named_backbones(),
+        *(tag for tag in timm.list_pretrained() if tag.partition(".")[0] in plain),
+    ]
 
 
-LISTS: dict[str, Callable[[Path], list[str]]] = {"methods": method_lines, "datasets": dataset_lines, "backbones": backbone_lines}
+LISTS: dict[str, Callable[[Path], list[str]]] = {
+    "methods": method_lines,
+    "datasets": dataset_lines,
+    "backbones": backbone_lines,
+}
 
 
 def system_lines() -> list[str]:
@@ -52,7 +65,11 @@ def system_lines() -> list[str]:
     from cl_bench.environment import describe
 
     device = "cuda:0" if torch.cuda.is_available() else "cpu"
-    facts = {**describe(device, torch.get_num_threads()), "package": Path(cl_bench.__file__).parent, "image cache": cache_folder()}
+    facts = {
+        **describe(device, torch.get_num_threads()),
+        "package": Path(cl_bench.__file__).parent,
+        "image cache": cache_folder(),
+    }
     lines = [f"{key:<12} {value}" for key, value in facts.items()]
     return [*lines, *(f"{'plugins':<12} {folder}" for folder in plugin_folders.outside())]
 
@@ -72,15 +89,23 @@ def setting_lines(benchmark: str, method: str, preset: str | None) -> list[str]:
     known = {**kind.Config.model_fields, **Transform.model_fields}
     found = {key: Setting(field.default, "default") for key, field in known.items()}
     found["precision"] = Setting(usual_precision(devices("auto")), "this machine")
-    for origin, layer in ((f"data set {source.name}", {**source.preset(plugin.name), **source.TRANSFORM}), (f"method {plugin.name}", kind.TRANSFORM)):
+    for origin, layer in (
+        (f"data set {source.name}", {**source.preset(plugin.name), **source.TRANSFORM}),
+        (f"method {plugin.name}", kind.TRANSFORM),
+    ):
         found.update({key: Setting(value, origin) for key, value in layer.items() if key in known})
     found.update({key: setting for key, setting in published.items() if key in known or key == "backbone"})
     lines = [load(preset or kind.PRESET).title] if published else []
     for key, setting in found.items():
         remark = f" (open: {setting.open})" if setting.open else ""
-        lines.append(f"{'o' if setting.open else ' '} {key:<20} {format_option(setting.value):<12} {setting.source}{remark}")
+        lines.append(
+            f"{'o' if setting.open else ' '} {key:<20} {format_option(setting.value):<12} {setting.source}{remark}"
+        )
     behavior = published_behavior(kind.AS_PUBLISHED, kind.PRESET, plugin.name, f"{source.name}/{splits}")
     lines += ["as_published sets:"] if behavior else []
-    lines += [f"  {key:<20} {format_option(setting.value):<12} {setting.source}" for key, setting in behavior.items()]
+    lines += [
+        f"  {key:<20} {format_option(setting.value):<12} {setting.source}"
+        for key, setting in behavior.items()
+    ]
     lines += ["and leaves different:"] if behavior and kind.LEFT_DIFFERENT else []
     return lines + [f"  {sentence}" for sentence in kind.LEFT_DIFFERENT if behavior]

@@ -8,49 +8,122 @@ from typing import Annotated, Literal
 
 from typer import Argument, Option
 
-Methods = Annotated[str | None, Option(help='such as "nsp2,pgp" or "nsp2[b1=on,b2=off,eta=0.9|1]"; a | list is a grid')]
-Benchmarks = Annotated[str | None, Option(help="instead of --dataset and --splits: cifar100/10,cifar100/20,imagenet-r/10")]
+Methods = Annotated[
+    str | None, Option(help='such as "nsp2,pgp" or "nsp2[b1=on,b2=off,eta=0.9|1]"; a | list is a grid')
+]
+Benchmarks = Annotated[
+    str | None, Option(help="instead of --dataset and --splits: cifar100/10,cifar100/20,imagenet-r/10")
+]
 Dataset = Annotated[str | None, Option(help="glyphs (default), folder:PATH, ...; see `cl-bench ls datasets`")]
 Splits = Annotated[str | None, Option(help="number of tasks, or several: 10,20 (default 10)")]
-Seeds = Annotated[str | None, Option(help="how many (3: 2024 to 2026), or which, with a comma: 2024,2031 (default 1)")]
-Order = Annotated[str | None, Option(help="class order of every run: a seed, nsp2:SEED, natural, or a file (default: the run's seed)")]
+Seeds = Annotated[
+    str | None, Option(help="how many (3: 2024 to 2026), or which, with a comma: 2024,2031 (default 1)")
+]
+Order = Annotated[
+    str | None,
+    Option(help="class order of every run: a seed, nsp2:SEED, natural, or a file (default: the run's seed)"),
+]
 InitSeed = Annotated[int | None, Option(help="initialisation of every run, instead of the run's seed")]
-DataSeed = Annotated[int | None, Option(help="shuffling and augmentation of every run, instead of the run's seed")]
+DataSeed = Annotated[
+    int | None, Option(help="shuffling and augmentation of every run, instead of the run's seed")
+]
 BackboneName = Annotated[
-    str | None, Option("--backbone", help="full timm tag, or several; or timm name with --weights (default: the data set's own)")
+    str | None,
+    Option(
+        "--backbone",
+        help="full timm tag, or several; or timm name with --weights (default: the data set's own)",
+    ),
 ]
 Weights = Annotated[str | None, Option(help="local .safetensors or .pth file with timm's parameter names")]
 ImageSize = Annotated[int | None, Option(help="pixels; default: the checkpoint's own")]
-Limit = Annotated[int | None, Option(min=1, help="a trial: at most N training images in all, evenly over classes")]
-Validation = Annotated[float | None, Option(help="hold out this fraction of the training images and evaluate on it, not on the test set")]
-Preset = Annotated[str | None, Option(help="settings of a published paper, such as nsp2-paper, or none (default: the method's own paper's)")]
+Limit = Annotated[
+    int | None, Option(min=1, help="a trial: at most N training images in all, evenly over classes")
+]
+Validation = Annotated[
+    float | None,
+    Option(help="hold out this fraction of the training images and evaluate on it, not on the test set"),
+]
+Preset = Annotated[
+    str | None,
+    Option(
+        help="settings of a published paper, such as nsp2-paper, or none (default: the method's own paper's)"
+    ),
+]
 AsPublished = Annotated[
-    bool | None, Option("--as-published", help="every method as its published code, known faults included; l2p[as_published] for one row")
+    bool | None,
+    Option(
+        "--as-published",
+        help="every method as its published code, known faults included; l2p[as_published] for one row",
+    ),
 ]
 Losses = Annotated[
-    bool | None, Option("--losses", help="after every task also measure the training losses of tasks 1 and 2, for the figure of losses")
+    bool | None,
+    Option(
+        "--losses",
+        help="after every task also measure the training losses of tasks 1 and 2, for the figure of losses",
+    ),
 ]
-Set = Annotated[list[str] | None, Option("--set", help="KEY=VALUE for every method that has it; also augment, crop_scale, precision; repeatable")]
+Set = Annotated[
+    list[str] | None,
+    Option(
+        "--set",
+        help="KEY=VALUE for every method that has it; also augment, crop_scale, precision; repeatable",
+    ),
+]
 Augment = Annotated[
     Literal["batched", "torchvision"] | None,
-    Option("--augment", help="how training images are augmented: in batches on the device (default), or one by one with torchvision and Pillow"),
+    Option(
+        "--augment",
+        help="how training images are augmented: in batches on the device (default), or one by one with torchvision and Pillow",
+    ),
 ]
-Verify = Annotated[bool | None, Option("--verify", help="read every file of the data set again, whatever its time stamps say")]
+Verify = Annotated[
+    bool | None,
+    Option("--verify", help="read every file of the data set again, whatever its time stamps say"),
+]
 Yes = Annotated[bool | None, Option("--yes", help="more than 10,000 runs")]
 Experiment = Annotated[
     Path | None,
-    Argument(help="YAML file with the options below, lists of methods, benchmarks and backbones, set: and grid:; the command line wins"),
+    Argument(
+        help="YAML file with the options below, lists of methods, benchmarks and backbones, set: and grid:; the command line wins"
+    ),
 ]
-Device = Annotated[str, Option(help="auto, cpu, cuda or cuda:N; for run-one also several, such as cuda:0,cuda:1, which share its batches")]
-Devices = Annotated[str, Option("--devices", "--device", help="auto, cpu, cuda, cuda:N, or several: cuda:0,cuda:2")]
+Device = Annotated[
+    str,
+    Option(
+        help="auto, cpu, cuda or cuda:N; for run-one also several, such as cuda:0,cuda:1, which share its batches"
+    ),
+]
+Devices = Annotated[
+    str, Option("--devices", "--device", help="auto, cpu, cuda, cuda:N, or several: cuda:0,cuda:2")
+]
 PerGpu = Annotated[int, Option(min=1, help="runs at a time on each GPU")]
-GpusPerRun = Annotated[int, Option(min=1, help="GPUs that share every batch of a run, for one run in less time")]
-Compile = Annotated[bool | None, Option("--compile/--no-compile", help="torch.compile the frozen network (default: on GPUs)")]
-Threads = Annotated[int | None, Option(min=1, max=4096, help="processor threads of each run (default: its share of the cores)")]
-Scheduler = Annotated[str | None, Option(help="address of a Dask scheduler, such as tcp://host:8786: runs go to its workers")]
-TimeLimit = Annotated[str | None, Option(help="of one run, such as 90m, 2h30m or 3600 (seconds); it can be continued")]
-Retry = Annotated[bool, Option("--retry/--no-retry", help="after out-of-memory, once with smaller steps of the same batch")]
-Share = Annotated[bool, Option("--share/--no-share", help="train a first task once for all runs that differ only in what happens later")]
+GpusPerRun = Annotated[
+    int, Option(min=1, help="GPUs that share every batch of a run, for one run in less time")
+]
+Compile = Annotated[
+    bool | None, Option("--compile/--no-compile", help="torch.compile the frozen network (default: on GPUs)")
+]
+Threads = Annotated[
+    int | None,
+    Option(min=1, max=4096, help="processor threads of each run (default: its share of the cores)"),
+]
+Scheduler = Annotated[
+    str | None, Option(help="address of a Dask scheduler, such as tcp://host:8786: runs go to its workers")
+]
+TimeLimit = Annotated[
+    str | None, Option(help="of one run, such as 90m, 2h30m or 3600 (seconds); it can be continued")
+]
+Retry = Annotated[
+    bool, Option("--retry/--no-retry", help="after out-of-memory, once with smaller steps of the same batch")
+]
+Share = Annotated[
+    bool,
+    Option(
+        "--share/--no-share",
+        help="train a first task once for all runs that differ only in what happens later",
+    ),
+]
 Jobs = Annotated[int | None, Option(min=1, help="runs at a time (default: one per core or GPU)")]
 Results = Annotated[Path, Option(help="folder of run records")]
 Out = Annotated[Path, Option(help="folder for tables and plots")]
@@ -70,7 +143,12 @@ def _use_plugins(folders: list[Path] | None) -> list[Path] | None:
 
 Plugins = Annotated[
     list[Path] | None,
-    Option("--plugins", callback=_use_plugins, is_eager=True, help="folder with methods/ and datasets/ of your own, besides $CL_BENCH_PLUGINS"),
+    Option(
+        "--plugins",
+        callback=_use_plugins,
+        is_eager=True,
+        help="folder with methods/ and datasets/ of your own, besides $CL_BENCH_PLUGINS",
+    ),
 ]
 
 REQUEST = {
@@ -83,8 +161,15 @@ REQUEST = {
 
 def takes_request(command: Callable) -> Callable:
     """Give a command, in place of its parameter `request`, the options that say what to run."""
-    own = [parameter.replace(kind=Parameter.KEYWORD_ONLY) for name, parameter in signature(command).parameters.items() if name != "request"]
-    shared = [Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=kind) for name, kind in {"experiment": Experiment, **REQUEST}.items()]
+    own = [
+        parameter.replace(kind=Parameter.KEYWORD_ONLY)
+        for name, parameter in signature(command).parameters.items()
+        if name != "request"
+    ]
+    shared = [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+        for name, kind in {"experiment": Experiment, **REQUEST}.items()
+    ]
 
     @functools.wraps(command)
     def wrapped(**values):

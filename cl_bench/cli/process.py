@@ -24,12 +24,20 @@ def run_one(
     threads: Annotated[int, Optional(min=1, help="processor threads")] = 1,
     results: opt.Results = Path("results"),
     compiled: opt.Compile = None,
-    micro_batch: Annotated[int | None, Optional(min=1, help="images at a time; a batch's gradients are summed")] = None,
+    micro_batch: Annotated[
+        int | None, Optional(min=1, help="images at a time; a batch's gradients are summed")
+    ] = None,
     time_limit: Annotated[float | None, Optional(min=0, help="seconds")] = None,
-    pause_after: Annotated[float | None, Optional(min=0, help="seconds after which to stop with the task in progress")] = None,
-    share_first_task: Annotated[bool, Optional("--share-first-task", help="take the first task from, or leave it to, other runs")] = False,
+    pause_after: Annotated[
+        float | None, Optional(min=0, help="seconds after which to stop with the task in progress")
+    ] = None,
+    share_first_task: Annotated[
+        bool, Optional("--share-first-task", help="take the first task from, or leave it to, other runs")
+    ] = False,
     wait: Annotated[bool, Optional(help="for another process that works on the run")] = True,
-    parent: Annotated[int | None, Optional(help="process without which to stop after the task in progress")] = None,
+    parent: Annotated[
+        int | None, Optional(help="process without which to stop after the task in progress")
+    ] = None,
 ) -> None:
     """Run one specification in this process; `run` starts one of these per run. Stops after the task in progress at the first signal."""
     from cl_bench import devices

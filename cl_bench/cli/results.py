@@ -15,7 +15,10 @@ Optional = typer.Option
 
 @app.command()
 def certify(
-    run: Annotated[str, typer.Argument(help="run id or the beginning of one, see `cl-bench ls runs`, or the run's folder")],
+    run: Annotated[
+        str,
+        typer.Argument(help="run id or the beginning of one, see `cl-bench ls runs`, or the run's folder"),
+    ],
     device: opt.Device = "auto",
     results: opt.Results = Path("results"),
     plugins: opt.Plugins = None,
@@ -48,8 +51,12 @@ def status(request, devices: opt.Devices = "auto", results: opt.Results = Path("
 def clean(
     runs: Annotated[list[str] | None, typer.Argument(help="run ids or beginnings of them")] = None,
     failed: Annotated[bool, Optional("--failed", help="all failed runs without a finished task")] = False,
-    damaged: Annotated[bool, Optional("--damaged", help="damaged records, and what was set aside from them")] = False,
-    first_tasks: Annotated[bool, Optional("--first-tasks", help="stored first tasks; runs keep what they took from them")] = False,
+    damaged: Annotated[
+        bool, Optional("--damaged", help="damaged records, and what was set aside from them")
+    ] = False,
+    first_tasks: Annotated[
+        bool, Optional("--first-tasks", help="stored first tasks; runs keep what they took from them")
+    ] = False,
     yes: Annotated[bool, Optional("--yes", help="do not ask")] = False,
     results: opt.Results = Path("results"),
 ) -> None:
@@ -73,16 +80,26 @@ def clean(
         cleaning.remove(store, found)
         output.say(f"{len(found)} folders removed")
     if choice.unreadable:
-        raise RunFailed(f"{counted(len(choice.unreadable), 'run')} could not be read and {were(len(choice.unreadable))} not removed")
+        raise RunFailed(
+            f"{counted(len(choice.unreadable), 'run')} could not be read and {were(len(choice.unreadable))} not removed"
+        )
 
 
 @app.command()
 def report(
-    layout: Annotated[Path | None, typer.Argument(help="TOML file of tables and figures, such as reports/nsp2-paper.toml")] = None,
+    layout: Annotated[
+        Path | None, typer.Argument(help="TOML file of tables and figures, such as reports/nsp2-paper.toml")
+    ] = None,
     results: opt.Results = Path("results"),
     out: opt.Out = Path("reports"),
-    accuracy: Annotated[opt.AccuracyName | None, Optional(help="definition of average accuracy (default: the file's, or task_mean)")] = None,
-    forgetting: Annotated[opt.ForgettingName | None, Optional(help="definition of forgetting (default: the file's, or chaudhry)")] = None,
+    accuracy: Annotated[
+        opt.AccuracyName | None,
+        Optional(help="definition of average accuracy (default: the file's, or task_mean)"),
+    ] = None,
+    forgetting: Annotated[
+        opt.ForgettingName | None,
+        Optional(help="definition of forgetting (default: the file's, or chaudhry)"),
+    ] = None,
     plugins: opt.Plugins = None,
 ) -> None:
     """Write the tables and figures that a file asks for or, without one, those of every benchmark in the results folder."""
@@ -101,9 +118,14 @@ def report(
 
 @app.command()
 def prepare(
-    dataset: Annotated[str, typer.Argument(help="such as cifar100 or folder:PATH; see `cl-bench ls datasets`")],
+    dataset: Annotated[
+        str, typer.Argument(help="such as cifar100 or folder:PATH; see `cl-bench ls datasets`")
+    ],
     root: Annotated[
-        Path | None, Optional(help="folder for its files, or where they are already (default: $CL_BENCH_DATA or the user's data folder)")
+        Path | None,
+        Optional(
+            help="folder for its files, or where they are already (default: $CL_BENCH_DATA or the user's data folder)"
+        ),
     ] = None,
     plugins: opt.Plugins = None,
 ) -> None:
@@ -123,7 +145,10 @@ def prepare(
 
 @app.command("ls")
 def list_things(
-    what: Annotated[Literal["methods", "datasets", "backbones", "runs"], typer.Argument(help="methods, datasets, backbones or runs")],
+    what: Annotated[
+        Literal["methods", "datasets", "backbones", "runs"],
+        typer.Argument(help="methods, datasets, backbones or runs"),
+    ],
     results: opt.Results = Path("results"),
     plugins: opt.Plugins = None,
 ) -> None:
@@ -148,7 +173,11 @@ def info(
     """Print versions and folders or, for a benchmark and a method, every setting with where it comes from."""
 
     if (benchmark is None) != (method is None):
-        raise InputError("info takes a benchmark and a method, such as `cl-bench info glyphs/10 vpt-nsp2`, or neither")
+        raise InputError(
+            "info takes a benchmark and a method, such as `cl-bench info glyphs/10 vpt-nsp2`, or neither"
+        )
     from cl_bench.cli import listing
 
-    output.say_lines(listing.system_lines() if benchmark is None else listing.setting_lines(benchmark, method, preset))
+    output.say_lines(
+        listing.system_lines() if benchmark is None else listing.setting_lines(benchmark, method, preset)
+    )

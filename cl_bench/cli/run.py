@@ -22,8 +22,14 @@ def _name_failures(outcomes) -> None:
     if failed:
         how = "the same command continues them from their last finished task"
         begun = [outcome for outcome in failed if outcome.trained]
-        unread = f"{len(failed) - len(begun)} of {len(outcomes)} runs could not be read and were not started; " if len(begun) < len(failed) else ""
-        raise RunFailed(f"{unread}{f'{len(begun)} of {len(outcomes)} runs did not finish; ' if begun else ''}{how}")
+        unread = (
+            f"{len(failed) - len(begun)} of {len(outcomes)} runs could not be read and were not started; "
+            if len(begun) < len(failed)
+            else ""
+        )
+        raise RunFailed(
+            f"{unread}{f'{len(begun)} of {len(outcomes)} runs did not finish; ' if begun else ''}{how}"
+        )
 
 
 @app.command()
@@ -46,7 +52,9 @@ def run(
     if dry_run:
         return plan_(request, devices, jobs, per_gpu, threads, share, results, gpus_per_run)
     limit = None if time_limit is None else parse_duration(time_limit)
-    expected = count_methods(request.methods) * len(parse_splits(request.splits)) * len(parse_seeds(request.seeds))
+    expected = (
+        count_methods(request.methods) * len(parse_splits(request.splits)) * len(parse_seeds(request.seeds))
+    )
     with Starter() as starter:
         if scheduler is None:
             starter.prepare(threads or places.share(jobs or expected))
@@ -57,14 +65,23 @@ def run(
 
         plan, store = planned(request, devices, results), Store(results)
         remark(plan)
-        manner = orchestrator.Manner(devices, jobs, per_gpu, gpus_per_run, threads, limit, compiled, retry, share, scheduler)
+        manner = orchestrator.Manner(
+            devices, jobs, per_gpu, gpus_per_run, threads, limit, compiled, retry, share, scheduler
+        )
         outcomes = orchestrator.execute(plan.specs, store, manner, Console(stderr=True), starter)
     if all(outcome.record and not outcome.trained for outcome in outcomes):
         output.say("nothing to train: every run of this command is finished", err=True)
     records = [outcome.record for outcome in outcomes if outcome.record]
-    lacking = [record for record in records if request.losses and not record.spec.joint and any(task.kept_losses is None for task in record.tasks)]
+    lacking = [
+        record
+        for record in records
+        if request.losses and not record.spec.joint and any(task.kept_losses is None for task in record.tasks)
+    ]
     if lacking:
-        output.say(f"warning: {len(lacking)} runs were begun without --losses and lack them; `cl-bench clean` them and repeat the command", err=True)
+        output.say(
+            f"warning: {len(lacking)} runs were begun without --losses and lack them; `cl-bench clean` them and repeat the command",
+            err=True,
+        )
     if records:
         from cl_bench.report.figures import workers
 
@@ -73,7 +90,10 @@ def run(
         from cl_bench.report import write
 
         unread = [outcome for outcome in outcomes if outcome.failure and not outcome.trained]
-        left_out = [LeftOut(store.folder(each.spec) / "record.json", "unreadable", each.failure, each.spec) for each in unread]
+        left_out = [
+            LeftOut(store.folder(each.spec) / "record.json", "unreadable", each.failure, each.spec)
+            for each in unread
+        ]
         report = write.of_records(records, store, out, Conventions(accuracy, forgetting), left_out)
         show(report, strict=False)
     _name_failures(outcomes)
@@ -91,7 +111,16 @@ def plan_command(
     plan_(request, devices, jobs, per_gpu, threads, share, results, gpus_per_run)
 
 
-def plan_(request, devices: str, jobs: int | None, per_gpu: int, threads: int | None, share: bool, results: Path, gpus_per_run: int) -> None:
+def plan_(
+    request,
+    devices: str,
+    jobs: int | None,
+    per_gpu: int,
+    threads: int | None,
+    share: bool,
+    results: Path,
+    gpus_per_run: int,
+) -> None:
     """The body of `plan` and of `run --dry-run`."""
     from cl_bench import devices as places
     from cl_bench.plan.forecast import forecast
@@ -110,7 +139,9 @@ def plan_(request, devices: str, jobs: int | None, per_gpu: int, threads: int | 
 @opt.takes_request
 def tune(
     request,
-    grid: Annotated[Path, Optional(help="YAML file that maps options to values to try, such as eta: [0.9, 0.97]")],
+    grid: Annotated[
+        Path, Optional(help="YAML file that maps options to values to try, such as eta: [0.9, 0.97]")
+    ],
     devices: opt.Devices = "auto",
     jobs: opt.Jobs = None,
     per_gpu: opt.PerGpu = 1,
@@ -131,7 +162,9 @@ def tune(
     request = search.with_grid(request, tried)
     plan = planned(request, devices, results)
     remark(plan)
-    outcomes = orchestrator.execute(plan.specs, Store(results), orchestrator.Manner(devices, jobs, per_gpu), Console(stderr=True))
+    outcomes = orchestrator.execute(
+        plan.specs, Store(results), orchestrator.Manner(devices, jobs, per_gpu), Console(stderr=True)
+    )
     _name_failures(outcomes)
     found = search.points(plan.specs, [outcome.record for outcome in outcomes], tried)
     chosen = search.choose(found, conventions)
@@ -141,7 +174,9 @@ def tune(
     try:
         write_atomically(out, search.settings_file(request, plan.specs, chosen, tried, conventions).encode())
     except OSError as error:
-        raise InputError(f"cannot write {out}: {error.strerror or error}; choose another file with --out") from error
+        raise InputError(
+            f"cannot write {out}: {error.strerror or error}; choose another file with --out"
+        ) from error
     output.say(f"written: {out}")
 
 

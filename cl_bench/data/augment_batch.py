@@ -37,14 +37,24 @@ def operated(images: Tensor, sizes: np.ndarray, operations: np.ndarray, magnitud
     """Each uint8 image after its operation, "" for none."""
     kinds = np.array(["Affine" if name in AFFINE else name for name in operations], object)
     out = images
-    parts = [(kind, rows) for kind in sorted(set(kinds) - {""}) for rows in _parts(np.flatnonzero(kinds == kind), images)]
+    parts = [
+        (kind, rows)
+        for kind in sorted(set(kinds) - {""})
+        for rows in _parts(np.flatnonzero(kinds == kind), images)
+    ]
     for kind, rows in parts:
         places = uploaded(rows, images.device)
         frame = Frame(sizes[rows], images)
         if kind == "Affine":
-            changed = affine(images[places].float(), frame, frame.tensor(_matrices(operations[rows], magnitudes[rows], sizes[rows])))
+            changed = affine(
+                images[places].float(),
+                frame,
+                frame.tensor(_matrices(operations[rows], magnitudes[rows], sizes[rows])),
+            )
         else:
-            changed = OPERATIONS[kind](images[places].float(), frame, frame.tensor(magnitudes[rows]).view(-1, 1, 1, 1))
+            changed = OPERATIONS[kind](
+                images[places].float(), frame, frame.tensor(magnitudes[rows]).view(-1, 1, 1, 1)
+            )
         out = out.clone() if out is images else out
         out[places] = (changed * frame.inside if frame.padded else changed).to(torch.uint8)
     return out
@@ -54,7 +64,9 @@ def _matrices(operations: np.ndarray, magnitudes: np.ndarray, sizes: np.ndarray)
     matrices = np.empty((len(operations), 6))
     for name in set(operations):
         rows = operations == name
-        matrices[rows] = np.stack(np.broadcast_arrays(*AFFINE[name](magnitudes[rows], *sizes[rows].T)), axis=1)
+        matrices[rows] = np.stack(
+            np.broadcast_arrays(*AFFINE[name](magnitudes[rows], *sizes[rows].T)), axis=1
+        )
     return matrices
 
 
@@ -92,7 +104,10 @@ def affine(images: Tensor, frame: Frame, matrices: Tensor) -> Tensor:
     x, y = a * x + b * y + c, d * x + e * y + f  # (B, H, W)
     height, width = frame.height[:, 0], frame.width[:, 0]
     shown = (x >= 0) & (x < width) & (y >= 0) & (y < height)
-    x, y = torch.minimum((x - 0.5).clamp(min=0), width - 1), torch.minimum((y - 0.5).clamp(min=0), height - 1)  # beyond the centres the edge repeats
+    x, y = (
+        torch.minimum((x - 0.5).clamp(min=0), width - 1),
+        torch.minimum((y - 0.5).clamp(min=0), height - 1),
+    )  # beyond the centres the edge repeats
     left, top = x.floor(), y.floor()
     right, bottom = torch.minimum(left + 1, width - 1), torch.minimum(top + 1, height - 1)
     across, down = (x - left).float()[:, None], (y - top).float()[:, None]
@@ -124,7 +139,9 @@ def grey(images: Tensor) -> Tensor:
 
 def contrast(images: Tensor, frame: Frame, change: Tensor) -> Tensor:
     """Towards or away from the mean grey."""
-    mean = (grey(images).double().sum((2, 3), keepdim=True) / (frame.height * frame.width) + 0.5).floor().float()
+    mean = (
+        (grey(images).double().sum((2, 3), keepdim=True) / (frame.height * frame.width) + 0.5).floor().float()
+    )
     return blended(mean, images, change)
 
 
@@ -145,7 +162,9 @@ def autocontrast(images: Tensor, frame: Frame, _: Tensor) -> Tensor:
     low = torch.where(frame.inside, images, 255.0).amin((2, 3))[..., None].double()
     high = images.amax((2, 3))[..., None].double()  # zeros around an image raise no maximum
     values = torch.arange(256, dtype=torch.float64, device=images.device)
-    scale = torch.full_like(low, 255.0) / (high - low).clamp(min=1)  # a number divided by a tensor would be a product with reciprocals
+    scale = torch.full_like(low, 255.0) / (high - low).clamp(
+        min=1
+    )  # a number divided by a tensor would be a product with reciprocals
     table = (values * scale - low * scale).trunc().clamp(0, 255)
     return looked_up(images, torch.where(high > low, table, values).float())
 
@@ -153,9 +172,13 @@ def autocontrast(images: Tensor, frame: Frame, _: Tensor) -> Tensor:
 def equalize(images: Tensor, frame: Frame, _: Tensor) -> Tensor:
     """Each channel's histogram made flat; one of a single value, or too small, stays."""
     flat = images.flatten(2).long()
-    counts = torch.zeros(*flat.shape[:2], 256, dtype=torch.long, device=images.device).scatter_add_(2, flat, torch.ones_like(flat))
+    counts = torch.zeros(*flat.shape[:2], 256, dtype=torch.long, device=images.device).scatter_add_(
+        2, flat, torch.ones_like(flat)
+    )
     if frame.padded:
-        counts[..., 0] -= (images.shape[-2] * images.shape[-1] - frame.height * frame.width).long().view(-1, 1)
+        counts[..., 0] -= (
+            (images.shape[-2] * images.shape[-1] - frame.height * frame.width).long().view(-1, 1)
+        )
     filled = counts > 0
     last = counts.gather(2, 255 - filled.flip(2).long().argmax(2, keepdim=True))
     step = torch.div(counts.sum(2, keepdim=True) - last, 255, rounding_mode="floor")
@@ -180,14 +203,23 @@ OPERATIONS: dict[str, Operation] = {
 """Operation -> function of float images, their frame and magnitudes (B, 1, 1, 1)."""
 
 
-def resized_crops(images: Tensor, boxes: np.ndarray, mirrored: np.ndarray, size: int, interpolation: str) -> Tensor:
+def resized_crops(
+    images: Tensor, boxes: np.ndarray, mirrored: np.ndarray, size: int, interpolation: str
+) -> Tensor:
     """Each image's box (top, left, height, width) antialiased to size x size, rows first, each pass rounded to 8 bits; float32.
 
     A pass is a product with a matrix of weights per image, so the whole batch is two batched matrix products.
     """
     parts = _parts(np.arange(len(images)), images, size * size)
     if len(parts) > 1:
-        return torch.cat([resized_crops(images[rows[0] : rows[-1] + 1], boxes[rows], mirrored[rows], size, interpolation) for rows in parts])
+        return torch.cat(
+            [
+                resized_crops(
+                    images[rows[0] : rows[-1] + 1], boxes[rows], mirrored[rows], size, interpolation
+                )
+                for rows in parts
+            ]
+        )
     (B, _, H, W), device = images.shape, images.device
     images = images.float()
     top, left, height, width = uploaded(boxes.T.astype(np.float32, order="C"), device).view(4, -1, 1, 1)
@@ -213,7 +245,10 @@ def _weights(start: Tensor, length: Tensor, extent: int, size: int, interpolatio
     if interpolation == "bilinear":
         weights = (1 - distance).clamp_(min=0)
     else:  # Keys' cubic with a = -1/2
-        near, far = (1.5 * distance - 2.5) * distance * distance + 1, ((-0.5 * distance + 2.5) * distance - 4) * distance + 2
+        near, far = (
+            (1.5 * distance - 2.5) * distance * distance + 1,
+            ((-0.5 * distance + 2.5) * distance - 4) * distance + 2,
+        )
         weights = torch.where(distance < 1, near, torch.where(distance < 2, far, 0.0))
     weights = weights * ((pixel >= start) & (pixel < start + length))
     return weights / weights.sum(2, keepdim=True)

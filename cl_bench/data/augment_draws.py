@@ -17,7 +17,15 @@ POLICIES = {"autoaugment-cifar10": "cifar10", "autoaugment-imagenet": "imagenet"
 ATTEMPTS = 10  # to find a crop that fits
 ASPECT = (3 / 4, 4 / 3)
 BINS = 10  # of a magnitude
-LARGEST = {"ShearX": 0.3, "ShearY": 0.3, "Rotate": 30.0, "Brightness": 0.9, "Color": 0.9, "Contrast": 0.9, "Sharpness": 0.9}
+LARGEST = {
+    "ShearX": 0.3,
+    "ShearY": 0.3,
+    "Rotate": 30.0,
+    "Brightness": 0.9,
+    "Color": 0.9,
+    "Contrast": 0.9,
+    "Sharpness": 0.9,
+}
 SIGNED = {*LARGEST, "TranslateX", "TranslateY"}
 
 
@@ -35,19 +43,28 @@ class Draws:
 def draw(transform: Transform, sizes: np.ndarray, key: tuple, indices: np.ndarray) -> Draws:
     """The draws for images of these sizes (B, 2), height and width; row i depends on the key and indices[i] alone."""
     numbers = uniforms(indices, 8 + 2 * ATTEMPTS, *key)
-    policy, applied, positive, (top, left, flip) = numbers[:, 0], numbers[:, 1:3], numbers[:, 3:5], numbers[:, 5:8].T
+    policy, applied, positive, (top, left, flip) = (
+        numbers[:, 0],
+        numbers[:, 1:3],
+        numbers[:, 3:5],
+        numbers[:, 5:8].T,
+    )
     operations, magnitudes = np.full((2, len(indices)), "", object), np.zeros((2, len(indices)))
     if transform.augment in POLICIES:
         table = policies(POLICIES[transform.augment])
         chosen = (policy * len(table)).astype(int)
         for slot in (0, 1):
-            names, chances, bins = (np.array([entry[slot][part] for entry in table], object)[chosen] for part in range(3))
+            names, chances, bins = (
+                np.array([entry[slot][part] for entry in table], object)[chosen] for part in range(3)
+            )
             taken = applied[:, slot] <= chances.astype(float)
             operations[slot, taken] = names[taken]
             for name in dict.fromkeys(names[taken]):
                 rows = np.flatnonzero(taken & (names == name))
                 values = magnitude(name, bins[rows], sizes[rows])
-                magnitudes[slot, rows] = np.where((positive[rows, slot] < 0.5) & (name in SIGNED), -values, values)
+                magnitudes[slot, rows] = np.where(
+                    (positive[rows, slot] < 0.5) & (name in SIGNED), -values, values
+                )
     boxes = crops(sizes, transform.crop_scale, *np.split(numbers[:, 8:], 2, axis=1), top, left)
     return Draws(operations, magnitudes, boxes, (flip < 0.5) & (transform.augment == "crop-flip"))
 
@@ -82,7 +99,14 @@ def _spaced(largest: np.ndarray, index: np.ndarray) -> np.ndarray:
     return np.where(index < BINS // 2, up, down).astype(float)
 
 
-def crops(sizes: np.ndarray, smallest: float, area: np.ndarray, aspect: np.ndarray, top: np.ndarray, left: np.ndarray) -> np.ndarray:
+def crops(
+    sizes: np.ndarray,
+    smallest: float,
+    area: np.ndarray,
+    aspect: np.ndarray,
+    top: np.ndarray,
+    left: np.ndarray,
+) -> np.ndarray:
     """Boxes (B, 4) of random resized crops from numbers in [0, 1): `area` and `aspect` (B, attempts), `top` and `left` (B,).
 
     An area in [smallest, 1] of the image and a log-uniform aspect in [3/4, 4/3] until they fit, else the largest central crop of such an aspect.

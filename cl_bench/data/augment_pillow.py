@@ -22,7 +22,11 @@ from cl_bench.data.augment_draws import POLICIES
 def augmented(images: Sequence[np.ndarray], transform: Transform, size: int, seeds: list[int]) -> np.ndarray:
     """AutoAugment (bilinear; none for "crop"), a random resized crop and, for "crop-flip", a flip: B x (h, w, 3) -> (B, size, size, 3), uint8."""
     policy = POLICIES.get(transform.augment)
-    auto_augment = transforms.AutoAugment(AutoAugmentPolicy(policy), InterpolationMode.BILINEAR) if policy else transforms.Compose([])
+    auto_augment = (
+        transforms.AutoAugment(AutoAugmentPolicy(policy), InterpolationMode.BILINEAR)
+        if policy
+        else transforms.Compose([])
+    )
     interpolation = InterpolationMode(transform.crop_interpolation if policy else "bilinear")
     crop = transforms.RandomResizedCrop(size, scale=(transform.crop_scale, 1.0), interpolation=interpolation)
     if transform.augment == "crop-flip":
@@ -46,7 +50,9 @@ def augmented_batches(
     for images, seeds in batches:
         bounds = np.linspace(0, len(images), min(len(images), processes * 2) + 1).astype(int)
         parts = [slice(start, stop) for start, stop in zip(bounds, bounds[1:], strict=False)]
-        begun.append([_pool(processes).submit(augmented, images[part], transform, size, seeds[part]) for part in parts])
+        begun.append(
+            [_pool(processes).submit(augmented, images[part], transform, size, seeds[part]) for part in parts]
+        )
         if len(begun) > 1:
             yield _collected(begun.popleft())
     while begun:
@@ -59,4 +65,6 @@ def _collected(jobs: list[Future]) -> np.ndarray:
 
 @cache
 def _pool(processes: int) -> ProcessPoolExecutor:
-    return ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,))
+    return ProcessPoolExecutor(
+        processes, mp_context=get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,)
+    )

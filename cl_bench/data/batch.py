@@ -33,5 +33,8 @@ class Batch:
     def split(self, size: int) -> list["Batch"]:
         """Parts of at most `size` images."""
         parts = [slice(start, start + size) for start in range(0, len(self), size)]
-        labels, known = ([None if values is None else values[part] for part in parts] for values in (self.labels, self.known))
+        labels, known = (
+            [None if values is None else values[part] for part in parts]
+            for values in (self.labels, self.known)
+        )
         return [Batch(self.images[part], *rest) for part, *rest in zip(parts, labels, known, strict=True)]

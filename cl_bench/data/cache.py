@@ -82,7 +82,9 @@ def _write(folder: Path, key: dict, build: Callable[[Path], None]) -> None:
     try:
         build(partial)
         sizes = {path.name: path.stat().st_size for path in partial.glob("*.npy")}
-        (partial / "key.json").write_text(json.dumps({"key": key, "sizes": sizes}, indent=1), encoding="utf-8")
+        (partial / "key.json").write_text(
+            json.dumps({"key": key, "sizes": sizes}, indent=1), encoding="utf-8"
+        )
         if folder.exists():
             shutil.rmtree(folder)
         partial.rename(folder)

@@ -29,7 +29,13 @@ CHUNK = 256  # images decoded before they are handed on: bounds the memory
 ORIENTATION = 0x0112  # EXIF
 BIT_DEPTHS = (8, 10, 12, 14, 16)  # of sensors and the files they write
 # what may have been done to an image so that it is as seen, in the bits of a number
-FEATURES = ("turned as EXIF says", "laid over white", "scaled from more than 8 bits", "the first of several frames", "converted from CMYK")
+FEATURES = (
+    "turned as EXIF says",
+    "laid over white",
+    "scaled from more than 8 bits",
+    "the first of several frames",
+    "converted from CMYK",
+)
 TURNED, OVER_WHITE, DEEP, FIRST_FRAME, CMYK = (1 << place for place in range(len(FEATURES)))
 
 
@@ -60,7 +66,9 @@ def readable(path: Path) -> Iterator[None]:
         raise
     except Exception as error:  # Pillow's readers raise what they like
         unknown = isinstance(error, UnidentifiedImageError)
-        reason = "Pillow knows no such format" if unknown else " ".join(str(error).split()) or type(error).__name__
+        reason = (
+            "Pillow knows no such format" if unknown else " ".join(str(error).split()) or type(error).__name__
+        )
         raise InputError(f"cannot read image {path}: {reason}; repair, convert or remove it") from error
 
 
@@ -69,7 +77,9 @@ def opened(path: Path, content: bytes | None = None) -> Iterator[Image.Image]:
     """The image before its pixels are read; `content` are the file's bytes where they have been read already."""
     with readable(path), Image.open(path if content is None else io.BytesIO(content)) as image:
         if image.width * image.height > LARGEST:
-            raise InputError(f"{path} says that it has {image.width} x {image.height} pixels, more than {LARGEST:,}; scale it down or remove it")
+            raise InputError(
+                f"{path} says that it has {image.width} x {image.height} pixels, more than {LARGEST:,}; scale it down or remove it"
+            )
         yield image
 
 
@@ -88,7 +98,9 @@ def as_published(path: Path, content: bytes | None = None) -> Image.Image:
 def measure(path: Path) -> Measure:
     """Size and depth as `as_seen` will find them; pixels are read only where the header does not tell. Raises InputError."""
     with opened(path) as image:
-        turned = image.width != image.height and _is_turned(image, path.read_bytes() if image.format == "PNG" else b"")
+        turned = image.width != image.height and _is_turned(
+            image, path.read_bytes() if image.format == "PNG" else b""
+        )
         bits = _bits_used(path, image) if _is_deep(image) else 8
         return Measure(ImageOps.exif_transpose(image).size if turned else image.size, bits)
 
@@ -103,7 +115,9 @@ def as_seen(path: Path, content: bytes, bits: int) -> tuple[Image.Image, int]:
         if done:
             image.seek(0)
         turned = _is_turned(image, content)
-        upper_half = image.mode in ("RGB", "RGBA", "CMYK") and ";16" in str(image.tile)  # Pillow keeps the upper 8 of 16 bits a color
+        upper_half = image.mode in ("RGB", "RGBA", "CMYK") and ";16" in str(
+            image.tile
+        )  # Pillow keeps the upper 8 of 16 bits a color
         image.load()
         if turned:
             image, done = ImageOps.exif_transpose(image), done | TURNED
@@ -133,12 +147,18 @@ def _is_deep(image: Image.Image) -> bool:
 def _gray(path: Path, image: Image.Image) -> np.ndarray:
     """Gray values of more than 8 bits. Raises InputError where it is not known which of them is white."""
     if image.mode == "F":
-        raise InputError(f"{path} has floating-point values, of which none is known to be white; save it with 8 or 16 bits")
+        raise InputError(
+            f"{path} has floating-point values, of which none is known to be white; save it with 8 or 16 bits"
+        )
     if "transparency" in image.info or (image.format == "TIFF" and image.tag_v2.get(262) == 0):
-        raise InputError(f"{path} has 16-bit gray values with a transparent one or with white as 0; save it with 8 bits")
+        raise InputError(
+            f"{path} has 16-bit gray values with a transparent one or with white as 0; save it with 8 bits"
+        )
     values = np.asarray(image)
     if values.min() < 0 or values.max() >= 1 << 16:
-        raise InputError(f"{path} has values from {values.min()} to {values.max()}, of which none is known to be white; save it with 8 or 16 bits")
+        raise InputError(
+            f"{path} has values from {values.min()} to {values.max()}, of which none is known to be white; save it with 8 or 16 bits"
+        )
     return values
 
 
@@ -158,14 +178,22 @@ def _shallow(path: Path, image: Image.Image, bits: int) -> Image.Image:
 
 def _require_full_range(path: Path, image: Image.Image) -> None:
     highest = [high for _, high in image.getextrema()]
-    ink_alone = image.mode == "RGBA" and not any(highest[:3]) and highest[3] >= 64  # its shape is in the alpha channel
+    ink_alone = (
+        image.mode == "RGBA" and not any(highest[:3]) and highest[3] >= 64
+    )  # its shape is in the alpha channel
     if max(highest[:3]) < 64 and not ink_alone:
-        raise InputError(f"{path} has 16-bit colors that use 14 bits or fewer, of which Pillow keeps the upper 8; save it with 8 bits a color")
+        raise InputError(
+            f"{path} has 16-bit colors that use 14 bits or fewer, of which Pillow keeps the upper 8; save it with 8 bits a color"
+        )
 
 
 def _is_transparent(image: Image.Image) -> bool:
     palette = image.palette.mode if image.mode == "P" and image.palette else ""
-    return image.mode in ("LA", "La", "PA", "RGBA", "RGBa") or "transparency" in image.info or palette.endswith("A")
+    return (
+        image.mode in ("LA", "La", "PA", "RGBA", "RGBa")
+        or "transparency" in image.info
+        or palette.endswith("A")
+    )
 
 
 def _over_white(path: Path, layered: Image.Image) -> Image.Image:

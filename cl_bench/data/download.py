@@ -28,7 +28,12 @@ def fetch(url: str, target: Path, digest: str) -> Path:
     A broken download leaves `<target>.part`, from which the next call goes on. Raises InputError with what to do by hand.
     """
     algorithm, _, known = digest.partition(":")
-    _download(url, target, lambda: pooch.file_hash(str(target), algorithm) == known, f"its {algorithm} is not {known[:12]}...")
+    _download(
+        url,
+        target,
+        lambda: pooch.file_hash(str(target), algorithm) == known,
+        f"its {algorithm} is not {known[:12]}...",
+    )
     return target
 
 
@@ -52,7 +57,9 @@ def _known(manifest: Path) -> dict:
     try:
         return dict(json.loads(manifest.read_text(encoding="utf-8"))) if manifest.exists() else {}
     except (OSError, ValueError, TypeError, RecursionError) as error:
-        raise InputError(f"{manifest}, the notes of archives used before, cannot be read ({type(error).__name__}); remove it and repeat") from error
+        raise InputError(
+            f"{manifest}, the notes of archives used before, cannot be read ({type(error).__name__}); remove it and repeat"
+        ) from error
 
 
 def _fingerprint(path: Path) -> dict:
@@ -64,7 +71,13 @@ def _download(url: str, target: Path, is_right: Callable[[], bool], otherwise: s
         was_there = target.exists()
         if not was_there:
             target.parent.mkdir(parents=True, exist_ok=True)
-            pooch.retrieve(url, None, fname=target.name, path=target.parent, downloader=_Resuming(target.with_name(f"{target.name}.part")))
+            pooch.retrieve(
+                url,
+                None,
+                fname=target.name,
+                path=target.parent,
+                downloader=_Resuming(target.with_name(f"{target.name}.part")),
+            )
         if is_right():
             return
         if was_there:
@@ -72,9 +85,13 @@ def _download(url: str, target: Path, is_right: Callable[[], bool], otherwise: s
         target.unlink()
         raise InputError(f"what {url} sent is not the expected file ({otherwise}); it was not kept")
     except requests.RequestException as error:
-        raise InputError(f"cannot download {url} ({type(error).__name__}); repeat to go on, or place the file yourself as {target}") from error
+        raise InputError(
+            f"cannot download {url} ({type(error).__name__}); repeat to go on, or place the file yourself as {target}"
+        ) from error
     except OSError as error:
-        raise InputError(f"cannot write {target}: {error.strerror or error}; free space or choose another --root") from error
+        raise InputError(
+            f"cannot write {target}: {error.strerror or error}; free space or choose another --root"
+        ) from error
 
 
 class _Resuming:
@@ -85,7 +102,9 @@ class _Resuming:
 
     def __call__(self, url: str, output_file: str, pooch_: object) -> None:
         have = self._part.stat().st_size if self._part.exists() else 0
-        with requests.get(url, stream=True, timeout=60, headers={"Range": f"bytes={have}-"} if have else {}) as response:
+        with requests.get(
+            url, stream=True, timeout=60, headers={"Range": f"bytes={have}-"} if have else {}
+        ) as response:
             if response.status_code == 416:  # the part is not a beginning of this file
                 self._part.unlink()
                 return self(url, output_file, pooch_)
@@ -93,9 +112,21 @@ class _Resuming:
             resumed = response.status_code == 206
             length = response.headers.get("Content-Length")
             total = None if length is None else int(length) + (have if resumed else 0)
-            columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-            with open(self._part, "ab" if resumed else "wb") as file, Progress(*columns, console=Console(stderr=True)) as bars:
-                task = bars.add_task(visible(self._part.name.removesuffix(".part")), total=total, completed=have if resumed else 0)
+            columns = (
+                TextColumn("{task.description}", markup=False),
+                BarColumn(),
+                DownloadColumn(),
+                TimeRemainingColumn(),
+            )
+            with (
+                open(self._part, "ab" if resumed else "wb") as file,
+                Progress(*columns, console=Console(stderr=True)) as bars,
+            ):
+                task = bars.add_task(
+                    visible(self._part.name.removesuffix(".part")),
+                    total=total,
+                    completed=have if resumed else 0,
+                )
                 for chunk in response.iter_content(CHUNK_BYTES):
                     file.write(chunk)
                     bars.advance(task, len(chunk))
@@ -112,7 +143,9 @@ def unpack(archive: Path, folder: str, root: Path, members: Collection[str] | No
     """
     target = root / folder
     if target.exists():
-        raise InputError(f"{target} exists but is not complete; move it away and repeat (nothing of yours is deleted)")
+        raise InputError(
+            f"{target} exists but is not complete; move it away and repeat (nothing of yours is deleted)"
+        )
     partial = root / f".{folder}.{uuid.uuid4().hex[:8]}.partial"
     wanted = None if members is None else {f"{folder}/{member}" for member in members}
     try:
@@ -127,12 +160,16 @@ def unpack(archive: Path, folder: str, root: Path, members: Collection[str] | No
         missing = sorted(name for name in wanted or () if not (partial / name).is_file())
         if missing:
             more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-            raise InputError(f"{archive} lacks {missing[0]}{more}, which the split lists name; it is not the expected archive")
+            raise InputError(
+                f"{archive} lacks {missing[0]}{more}, which the split lists name; it is not the expected archive"
+            )
         (partial / folder).rename(target)
     except tarfile.FilterError as error:
         raise InputError(f"{archive} holds an unsafe member and was not unpacked: {error}") from error
     except UNREADABLE_ARCHIVE as error:
-        raise InputError(f"{archive} is damaged or not packed as expected: {_reason(error)}; remove it and repeat") from error
+        raise InputError(
+            f"{archive} is damaged or not packed as expected: {_reason(error)}; remove it and repeat"
+        ) from error
     except OSError as error:
         raise InputError(f"cannot unpack {archive} to {root}: {error.strerror or error}") from error
     finally:
@@ -149,7 +186,9 @@ def _require_space(archive: Path, name: str, size: int, root: Path) -> None:
     """Raises InputError for a member that says of itself that it is larger than what is free."""
     free = shutil.disk_usage(root).free
     if not 0 <= size <= free:
-        raise InputError(f"{archive}: {name!r} has {size:,} bytes by its header, and {free:,} are free in {root}; free space or remove the archive")
+        raise InputError(
+            f"{archive}: {name!r} has {size:,} bytes by its header, and {free:,} are free in {root}; free space or remove the archive"
+        )
 
 
 def _members(archive: Path) -> Iterator[tuple[str, int, Callable[[Path], None]]]:
@@ -159,7 +198,9 @@ def _members(archive: Path) -> Iterator[tuple[str, int, Callable[[Path], None]]]
             for item in zipped.infolist():
                 path = PurePosixPath(item.filename.replace("\\", "/"))
                 if path.is_absolute() or ".." in path.parts:
-                    raise InputError(f"{archive} holds an unsafe member and was not unpacked: {item.filename!r} is outside the destination")
+                    raise InputError(
+                        f"{archive} holds an unsafe member and was not unpacked: {item.filename!r} is outside the destination"
+                    )
                 if not item.is_dir():
                     yield item.filename, item.file_size, lambda below, item=item: zipped.extract(item, below)
         return
@@ -167,4 +208,8 @@ def _members(archive: Path) -> Iterator[tuple[str, int, Callable[[Path], None]]]
         for item in tar:
             safe = tarfile.data_filter(item, "/destination")
             if safe.isfile():
-                yield safe.name.removeprefix("./"), safe.size, lambda below, item=item: tar.extract(item, below, filter="data")
+                yield (
+                    safe.name.removeprefix("./"),
+                    safe.size,
+                    lambda below, item=item: tar.extract(item, below, filter="data"),
+                )

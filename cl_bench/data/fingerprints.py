@@ -38,7 +38,11 @@ class Fingerprints:
         """path below the base -> digest of its content; `verify` reads every file. Raises InputError for one that cannot be read."""
         known = {} if verify else self._known()
         stamps = {path: _stamp(self._base / path) for path in paths}
-        believed = {path: known[path][-1] for path, stamp in stamps.items() if path in known and known[path][:-1] == stamp}
+        believed = {
+            path: known[path][-1]
+            for path, stamp in stamps.items()
+            if path in known and known[path][:-1] == stamp
+        }
         sample = random.SystemRandom().sample(list(believed), min(SAMPLE, len(believed)))
         if any(self._read(path)[-1] != believed[path] for path in sample):
             believed = {}
@@ -55,7 +59,9 @@ class Fingerprints:
         """The file's bytes. Raises InputError where they are not those of its digest."""
         content = _content(self._base / path)
         if hashlib.new(self._algorithm, content, usedforsecurity=False).hexdigest() != self._digests[path]:
-            raise InputError(f"{self._base / path} changed while it was used; repeat the command once nothing writes there")
+            raise InputError(
+                f"{self._base / path} changed while it was used; repeat the command once nothing writes there"
+            )
         return content
 
     def _read(self, path: str) -> list:
@@ -67,7 +73,11 @@ class Fingerprints:
     def _known(self) -> dict[str, list]:
         try:
             files = dict(json.loads(self._notes.read_text(encoding="utf-8"))["files"])
-            return {path: found for path, found in files.items() if isinstance(found, list) and len(found) == STAMPS + 1}
+            return {
+                path: found
+                for path, found in files.items()
+                if isinstance(found, list) and len(found) == STAMPS + 1
+            }
         except (OSError, ValueError, KeyError, TypeError, RecursionError):  # the notes only save time
             return {}
 

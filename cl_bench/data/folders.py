@@ -13,7 +13,23 @@ from cl_bench.text.user_text import composed, printable
 
 NAMED = 3  # of the entries that are not used, the first ones are named
 # of images that Pillow does not read, which are errors to be mended, not files to be skipped
-OTHER_SUFFIXES = {".heic", ".heif", ".jxl", ".svg", ".exr", ".hdr", ".dcm", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".rw2", ".raf"}
+OTHER_SUFFIXES = {
+    ".heic",
+    ".heif",
+    ".jxl",
+    ".svg",
+    ".exr",
+    ".hdr",
+    ".dcm",
+    ".dng",
+    ".cr2",
+    ".cr3",
+    ".nef",
+    ".arw",
+    ".orf",
+    ".rw2",
+    ".raf",
+}
 NO_IMAGES = ("BUFR", "GRIB", "HDF5", "MPEG", "WMF")  # formats that Pillow recognizes and cannot decode
 NESTED = "in a folder below its class"  # images that only `nested` uses
 
@@ -65,8 +81,15 @@ def scan(root: Path, nested: bool) -> Side:
         )
     for name, found in side.files.items():
         if not found:
-            left = [f"{len(paths)} {reason}" for reason, paths in side.skipped.items() if any(name in path.parts for path in paths)]
-            raise InputError(f"class {root / name} is empty; expected at least one image" + (f" (skipped: {', '.join(left)})" if left else ""))
+            left = [
+                f"{len(paths)} {reason}"
+                for reason, paths in side.skipped.items()
+                if any(name in path.parts for path in paths)
+            ]
+            raise InputError(
+                f"class {root / name} is empty; expected at least one image"
+                + (f" (skipped: {', '.join(left)})" if left else "")
+            )
     return side
 
 
@@ -90,7 +113,9 @@ def _class_name(folder: Path, side: Side) -> str:
         raise InputError(f"the name of the class folder {printable(folder)} is no text in UTF-8; rename it")
     name = composed(folder.name)
     if name in side.files:
-        raise InputError(f"{side.root} has two folders called {name!r}, whose accents are composed in one and not in the other; rename or join them")
+        raise InputError(
+            f"{side.root} has two folders called {name!r}, whose accents are composed in one and not in the other; rename or join them"
+        )
     return name
 
 
@@ -123,7 +148,10 @@ def _images(folder: Path, nested: bool, side: Side, above: tuple[Path, ...]) -> 
 def _suffixes() -> frozenset[str]:
     """Of image formats."""
     known = Image.registered_extensions()
-    return frozenset(suffix for suffix, kind in known.items() if kind in Image.OPEN and kind not in NO_IMAGES) | OTHER_SUFFIXES
+    return (
+        frozenset(suffix for suffix, kind in known.items() if kind in Image.OPEN and kind not in NO_IMAGES)
+        | OTHER_SUFFIXES
+    )
 
 
 def _is_image(path: Path) -> bool:
@@ -145,9 +173,15 @@ def pairing(sides: dict[str, Side]) -> None:
         missing = sorted(set(sides[name].files) - set(sides[other].files))
         if missing:
             alike = next((found for found in sides[other].files if _seen(found) == _seen(missing[0])), None)
-            hint = f"; {other}/ has {alike!r}, which differs in capitals, spaces or look-alike characters only: rename one" if alike else ""
+            hint = (
+                f"; {other}/ has {alike!r}, which differs in capitals, spaces or look-alike characters only: rename one"
+                if alike
+                else ""
+            )
             more = f", and {len(missing) - 1} more" if len(missing) > 1 else ""
-            raise InputError(f"{sides[name].root.parent}: class {missing[0]!r} is in {name}/ but not in {other}/{more}{hint}")
+            raise InputError(
+                f"{sides[name].root.parent}: class {missing[0]!r} is in {name}/ but not in {other}/{more}{hint}"
+            )
 
 
 def _seen(name: str) -> str:

@@ -22,7 +22,9 @@ class FrozenFeatures:
     def __init__(self, sizes: Sequence[int], inputs: Callable[[np.ndarray], Tensor]):
         """`sizes` are the lengths of the parts; `inputs` returns the network input of positions."""
         self._bounds, self._inputs = np.concatenate([[0], np.cumsum(sizes)]), inputs
-        self._kept: WeakKeyDictionary[nn.Module, tuple[Tensor, set[int]]] = WeakKeyDictionary()  # features, and the parts that are computed
+        self._kept: WeakKeyDictionary[nn.Module, tuple[Tensor, set[int]]] = (
+            WeakKeyDictionary()
+        )  # features, and the parts that are computed
 
     def of(self, backbone: nn.Module, positions: np.ndarray) -> Tensor:
         """Features (B, D) of positions."""

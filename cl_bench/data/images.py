@@ -43,7 +43,9 @@ class ImageSet:
     def __post_init__(self):
         equal = isinstance(self.images, np.ndarray)
         if equal and (self.images.dtype != np.uint8 or self.images.ndim != 4 or self.images.shape[-1] != 3):
-            raise ValueError(f"images must be (N, H, W, 3) uint8, got {self.images.shape} {self.images.dtype}")
+            raise ValueError(
+                f"images must be (N, H, W, 3) uint8, got {self.images.shape} {self.images.dtype}"
+            )
         count = len(self.images if self.rows is None else self.rows)
         if self.labels.shape != (count,):
             raise ValueError(f"{count} images but labels of shape {self.labels.shape}")
@@ -53,7 +55,9 @@ class ImageSet:
 
     def select(self, chosen: np.ndarray) -> "ImageSet":
         """The chosen positions, in that order; no pixel is copied."""
-        return replace(self, labels=self.labels[chosen], rows=chosen if self.rows is None else self.rows[chosen])
+        return replace(
+            self, labels=self.labels[chosen], rows=chosen if self.rows is None else self.rows[chosen]
+        )
 
     def pixels(self, chosen: np.ndarray) -> "np.ndarray | list[np.ndarray] | Frames":
         """The images at these positions: (B, H, W, 3), or a list of (h, w, 3) where sizes differ, or `Frames` where they are on a device."""

@@ -64,9 +64,16 @@ class ListedImages(Source):
             raise InputError(f"{self.name} in {root} has not been prepared; {again}")
         for key, path in lists.items():
             if hashlib.sha256(path.read_bytes()).hexdigest() != self.LISTS[key].sha256:
-                raise InputError(f"{path} is not the published list (its sha256 differs); move it away and {again}")
+                raise InputError(
+                    f"{path} is not the published list (its sha256 differs); move it away and {again}"
+                )
         facts = _read_notes(notes)
-        self._files, self._base, self._digest, self._again = facts["files"], Path(facts["base"]), facts["digest"], again
+        self._files, self._base, self._digest, self._again = (
+            facts["files"],
+            Path(facts["base"]),
+            facts["digest"],
+            again,
+        )
         texts = {key: path.read_text(encoding="utf-8") for key, path in lists.items()}
         self._split, self.class_names = self.split(texts), self.name_classes(texts)
         if not self._files.keys() >= {relative for side in self._split.values() for relative, _ in side}:
@@ -77,7 +84,9 @@ class ListedImages(Source):
             except OSError:
                 raise InputError(f"{self._base / relative} is missing; put it back or {again}") from None
             if found != length:
-                raise InputError(f"{self._base / relative} has {found} bytes, {length} when it was prepared; put it back or {again}")
+                raise InputError(
+                    f"{self._base / relative} has {found} bytes, {length} when it was prepared; put it back or {again}"
+                )
         self._fingerprints = Fingerprints(self._base)
         self._require_prepared(verify=False)
 
@@ -90,7 +99,9 @@ class ListedImages(Source):
         changed = [relative for relative, (_, digest) in self._files.items() if found[relative] != digest]
         if changed:
             more = f", and {len(changed) - 1} more" if len(changed) > 1 else ""
-            raise InputError(f"{self._base / changed[0]} has changed since it was prepared{more}; put it back or {self._again}")
+            raise InputError(
+                f"{self._base / changed[0]} has changed since it was prepared{more}; put it back or {self._again}"
+            )
 
     @classmethod
     @abstractmethod
@@ -103,7 +114,11 @@ class ListedImages(Source):
 
     def manifest(self) -> dict:
         """Digests of the split lists and of every listed file's bytes, and by what convention they are decoded."""
-        return {"lists": {side: published.sha256 for side, published in self.LISTS.items()}, "files": self._digest, "decoding": DECODING}
+        return {
+            "lists": {side: published.sha256 for side, published in self.LISTS.items()},
+            "files": self._digest,
+            "decoding": DECODING,
+        }
 
     def images(self, side: str) -> ImageSet:
         """Images in the list's order, the shorter side at most 256 pixels (bilinear, antialiased), for augmentation."""
@@ -112,8 +127,14 @@ class ListedImages(Source):
 
     def evaluated(self, side: str, transform: Transform, image_size: int) -> ImageSet:
         """Images in the list's order, resized and cropped to the network's size."""
-        settings = {"resize": transform.resize, "interpolation": transform.interpolation, "image_size": image_size}
-        arrays = self._cached(side, settings, lambda side, folder: self._write_ready(side, folder, transform, image_size))
+        settings = {
+            "resize": transform.resize,
+            "interpolation": transform.interpolation,
+            "image_size": image_size,
+        }
+        arrays = self._cached(
+            side, settings, lambda side, folder: self._write_ready(side, folder, transform, image_size)
+        )
         return ImageSet(arrays["images"], self.labels(side), ready=True)
 
     def labels(self, side: str) -> np.ndarray:
@@ -133,25 +154,46 @@ class ListedImages(Source):
 
     def _write_ragged(self, side: str, folder: Path) -> None:
         paths = self._paths(side)
-        shapes = np.array([_stored(*found) for found in in_threads(lambda p: size(self._base / p), paths, f"measuring {self.name} {side}")])
-        images = in_threads(lambda p: _shortened(self._open(p)), paths, f"decoding {self.name} {side} at a shorter side of {SHORT_SIDE}")
+        shapes = np.array(
+            [
+                _stored(*found)
+                for found in in_threads(
+                    lambda p: size(self._base / p), paths, f"measuring {self.name} {side}"
+                )
+            ]
+        )
+        images = in_threads(
+            lambda p: _shortened(self._open(p)),
+            paths,
+            f"decoding {self.name} {side} at a shorter side of {SHORT_SIDE}",
+        )
         np.save(folder / "sizes.npy", shapes)
         stream_npy(folder / "pixels.npy", (int(shapes.prod(axis=1).sum()) * 3,), images)
 
     def _write_ready(self, side: str, folder: Path, transform: Transform, image_size: int) -> None:
         paths = self._paths(side)
-        ready = in_threads(lambda p: evaluation_image(self._open(p), transform, image_size), paths, f"decoding {self.name} {side} at {image_size} px")
+        ready = in_threads(
+            lambda p: evaluation_image(self._open(p), transform, image_size),
+            paths,
+            f"decoding {self.name} {side} at {image_size} px",
+        )
         stream_npy(folder / "images.npy", (len(paths), image_size, image_size, 3), ready)
 
 
 def _stored(width: int, height: int) -> tuple[int, int]:
     """(height, width) of a training image as it is kept."""
-    return (height, width) if min(width, height) <= SHORT_SIDE else evaluation_size((height, width), SHORT_SIDE, "short-crop")
+    return (
+        (height, width)
+        if min(width, height) <= SHORT_SIDE
+        else evaluation_size((height, width), SHORT_SIDE, "short-crop")
+    )
 
 
 def _shortened(image: Image.Image) -> np.ndarray:
     height, width = _stored(*image.size)
-    return np.asarray(image if image.size == (width, height) else image.resize((width, height), Image.Resampling.BILINEAR))
+    return np.asarray(
+        image if image.size == (width, height) else image.resize((width, height), Image.Resampling.BILINEAR)
+    )
 
 
 def evaluation_image(image: Image.Image, transform: Transform, image_size: int) -> np.ndarray:
@@ -179,11 +221,13 @@ def _read_notes(path: Path) -> dict:
     """ "files": path -> [bytes, sha256], the "base" they lie below, and the "digest" of them all. Raises InputError."""
     try:
         facts = json.loads(path.read_text(encoding="utf-8"))
-        return {"files": {str(name): [int(found[0]), str(found[1])] for name, found in facts["files"].items()}} | {
-            key: str(facts[key]) for key in ("base", "digest")
-        }
+        return {
+            "files": {str(name): [int(found[0]), str(found[1])] for name, found in facts["files"].items()}
+        } | {key: str(facts[key]) for key in ("base", "digest")}
     except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
-        raise InputError(f"{path}, the notes of what was prepared, cannot be read ({type(error).__name__}); remove it and prepare again") from error
+        raise InputError(
+            f"{path}, the notes of what was prepared, cannot be read ({type(error).__name__}); remove it and prepare again"
+        ) from error
 
 
 def prepare(source: type[ListedImages], root: Path | None, say: Callable[[str], None]) -> None:
@@ -192,11 +236,18 @@ def prepare(source: type[ListedImages], root: Path | None, say: Callable[[str], 
     Files are looked for as the archives hold them, and without the archive's own folder; an archive is unpacked, and downloaded first, only when
     they are not there. Raises InputError for whatever is missing or has changed.
     """
-    from cl_bench.data.download import fetch, fetch_unpublished, remember, unpack  # requests takes a while to import
+    from cl_bench.data.download import (
+        fetch,
+        fetch_unpublished,
+        remember,
+        unpack,
+    )  # requests takes a while to import
 
     root = (data_folder(source.name) if root is None else root).resolve()
     texts = {
-        key: fetch(published.url, _list_path(source.name, published), f"sha256:{published.sha256}").read_text(encoding="utf-8")
+        key: fetch(published.url, _list_path(source.name, published), f"sha256:{published.sha256}").read_text(
+            encoding="utf-8"
+        )
         for key, published in source.LISTS.items()
     }
     wanted = {relative: None for side in source.split(texts).values() for relative, _ in side}
@@ -204,10 +255,17 @@ def prepare(source: type[ListedImages], root: Path | None, say: Callable[[str], 
     if base is None:
         base = root
         for archive in source.ARCHIVES:
-            members = [relative.removeprefix(f"{archive.folder}/") for relative in wanted if relative.startswith(f"{archive.folder}/")]
+            members = [
+                relative.removeprefix(f"{archive.folder}/")
+                for relative in wanted
+                if relative.startswith(f"{archive.folder}/")
+            ]
             if all((root / archive.folder / member).is_file() for member in members):
                 continue
-            target, manifest = root / archive.url.rsplit("/", 1)[1], _own_folder(source.name) / "archives.json"
+            target, manifest = (
+                root / archive.url.rsplit("/", 1)[1],
+                _own_folder(source.name) / "archives.json",
+            )
             if archive.digest:
                 fetch(archive.url, target, archive.digest)
             else:
@@ -233,7 +291,9 @@ def prepare(source: type[ListedImages], root: Path | None, say: Callable[[str], 
 def _base(root: Path, source: type[ListedImages], wanted: dict[str, None]) -> Path | None:
     """The folder below which every listed file lies, if there is one: `root`, or its parent where `root` is the archive's own folder."""
     candidates = [root] + [root.parent for archive in source.ARCHIVES if root.name == archive.folder]
-    return next((base for base in candidates if all((base / relative).is_file() for relative in wanted)), None)
+    return next(
+        (base for base in candidates if all((base / relative).is_file() for relative in wanted)), None
+    )
 
 
 def nonempty_lines(text: str) -> Iterator[str]:

@@ -10,7 +10,9 @@ from cl_bench.errors import InputError
 from cl_bench.text.user_text import composed, read
 
 SHOWN = 3  # classes whose sentences are shown
-CODE = re.compile(r"n\d{8}|\d+([ ._-].*)?|[A-Za-z]?\d+")  # such as n01440764, 001.Black_footed_Albatross, c12: no words for a class
+CODE = re.compile(
+    r"n\d{8}|\d+([ ._-].*)?|[A-Za-z]?\d+"
+)  # such as n01440764, 001.Black_footed_Albatross, c12: no words for a class
 
 
 def read_names(path: Path, classes: Sequence[str]) -> list[str]:
@@ -19,17 +21,23 @@ def read_names(path: Path, classes: Sequence[str]) -> list[str]:
     for number, line in enumerate(composed(read(path, "the names in ")).splitlines(), 1):
         if not line.strip():
             continue
-        named = max((c for c in classes if line.startswith(c) and line[len(c) :][:1].isspace()), key=len, default=None)
+        named = max(
+            (c for c in classes if line.startswith(c) and line[len(c) :][:1].isspace()), key=len, default=None
+        )
         if named is None:
             raise unknown("class", line.split()[0], classes, f"{path}, line {number}")
         if named in names:
             raise InputError(f"{path}, line {number}: class {named!r} stands twice; leave one line of it")
         names[named] = " ".join(line[len(named) :].split())
         if not names[named]:
-            raise InputError(f"{path}, line {number}: class {named!r} has no name; expected its folder, then its name")
+            raise InputError(
+                f"{path}, line {number}: class {named!r} has no name; expected its folder, then its name"
+            )
     missing = [c for c in classes if c not in names]
     if missing:
-        raise InputError(f"{path} names {len(names)} of {len(classes)} classes; {missing[0]!r} is missing; expected a line a class")
+        raise InputError(
+            f"{path} names {len(names)} of {len(classes)} classes; {missing[0]!r} is missing; expected a line a class"
+        )
     return [names[c] for c in classes]
 
 

@@ -24,7 +24,9 @@ def cut(order: Sequence[int], tasks: int) -> tuple[tuple[int, ...], ...]:
     """The order in `tasks` equal parts. Raises InputError when they cannot be equal."""
     if tasks < 1 or len(order) % tasks:
         divisors = [n for n in range(1, len(order) + 1) if len(order) % n == 0]
-        raise InputError(f"--splits {tasks} does not divide the {len(order)} classes; choose one of {', '.join(map(str, divisors))}")
+        raise InputError(
+            f"--splits {tasks} does not divide the {len(order)} classes; choose one of {', '.join(map(str, divisors))}"
+        )
     size = len(order) // tasks
     return tuple(tuple(order[i : i + size]) for i in range(0, len(order), size))
 
@@ -51,12 +53,17 @@ def _from_file(path: Path, class_names: Sequence[str]) -> list[int]:
     try:
         lines = [line.strip() for line in user_text.read(path).splitlines() if line.strip()]
     except InputError as error:
-        raise InputError(f"--order: {error}; expected a seed, nsp2:SEED, natural, or a file with one class a line") from error
+        raise InputError(
+            f"--order: {error}; expected a seed, nsp2:SEED, natural, or a file with one class a line"
+        ) from error
     numbers = {user_text.composed(name): c for c, name in enumerate(class_names)}
     order = []
     for number, line in enumerate(lines, 1):
         position = whole_number(line)
-        c = numbers.get(user_text.composed(line), position if position is not None and position < len(class_names) else None)
+        c = numbers.get(
+            user_text.composed(line),
+            position if position is not None and position < len(class_names) else None,
+        )
         if c is None or c in order:
             problem = "is not a class" if c is None else "stands twice"
             raise InputError(
@@ -65,5 +72,7 @@ def _from_file(path: Path, class_names: Sequence[str]) -> list[int]:
         order.append(c)
     if len(order) < len(class_names):
         missing = next(name for c, name in enumerate(class_names) if c not in order)
-        raise InputError(f"--order {path} names {len(order)} of {len(class_names)} classes; {missing!r} is missing")
+        raise InputError(
+            f"--order {path} names {len(order)} of {len(class_names)} classes; {missing!r} is missing"
+        )
     return order

@@ -27,7 +27,9 @@ def evaluation_size(stored: tuple[int, int], size: int, rule: str) -> tuple[int,
     if rule.startswith("squash"):
         return length, length
     height, width = stored
-    return (length, int(length * width / height)) if height <= width else (int(length * height / width), length)
+    return (
+        (length, int(length * width / height)) if height <= width else (int(length * height / width), length)
+    )
 
 
 def central(length: int, size: int) -> slice:
@@ -40,8 +42,15 @@ class Preprocess:
     """Resizes, augments and normalises; an image's augmentation depends on (data seed, pass, image index) alone."""
 
     def __init__(self, backbone: BackboneSpec, transform: Transform, data_seed: int, device: torch.device):
-        self.size, self.transform, self.data_seed, self.device = backbone.image_size, transform, data_seed, device
-        mean, std = (torch.tensor(values, device=device).view(1, 3, 1, 1) for values in (backbone.mean, backbone.std))
+        self.size, self.transform, self.data_seed, self.device = (
+            backbone.image_size,
+            transform,
+            data_seed,
+            device,
+        )
+        mean, std = (
+            torch.tensor(values, device=device).view(1, 3, 1, 1) for values in (backbone.mean, backbone.std)
+        )
         self._scale, self._offset = 1.0 / (255.0 * std), -mean / std
 
     @property
@@ -69,18 +78,27 @@ class Preprocess:
 
     def _resized(self, pixels: Tensor) -> Tensor:
         height, width = evaluation_size(pixels.shape[-2:], self.size, self.transform.resize)
-        for shape in ((pixels.shape[-2], width), (height, width)):  # rows, then columns, each rounded to 8 bits: Pillow's order
+        for shape in (
+            (pixels.shape[-2], width),
+            (height, width),
+        ):  # rows, then columns, each rounded to 8 bits: Pillow's order
             if pixels.shape[-2:] != shape:
-                pixels = F.interpolate(pixels, shape, mode=self.transform.interpolation, antialias=True, align_corners=False)
+                pixels = F.interpolate(
+                    pixels, shape, mode=self.transform.interpolation, antialias=True, align_corners=False
+                )
                 pixels = pixels.add_(0.5).floor_().clamp_(0, 255)  # halves go up
         return pixels[..., central(height, self.size), central(width, self.size)]
 
-    def augmented(self, images: Images, pass_index: int | np.ndarray, indices: np.ndarray, ready: bool = False) -> Tensor:
+    def augmented(
+        self, images: Images, pass_index: int | np.ndarray, indices: np.ndarray, ready: bool = False
+    ) -> Tensor:
         """Training input (B, 3, S, S): "none" as `plain`, "crop" a random resized crop (aspect 3/4 to 4/3, bilinear), "crop-flip" also
         mirrored every second time, else AutoAugment and then the crop. With the augmenter "torchvision" Pillow does it, see `augment`."""
         return next(self.augmented_batches([(images, pass_index, indices)], ready))
 
-    def augmented_batches(self, batches: Iterable[tuple[Images, int | np.ndarray, np.ndarray]], ready: bool = False) -> Iterator[Tensor]:
+    def augmented_batches(
+        self, batches: Iterable[tuple[Images, int | np.ndarray, np.ndarray]], ready: bool = False
+    ) -> Iterator[Tensor]:
         """`augmented` of each batch of images, their pass (or one for each image) and their indices; Pillow is one batch ahead of the caller."""
         if self.transform.augment == "none":
             yield from (self.plain(images, ready) for images, _, _ in batches)
@@ -92,16 +110,26 @@ class Preprocess:
                 yield self.plain(pixels, ready=True)
         else:
             for images, passes, indices in batches:
-                yield self._batched(images, draw(self.transform, image_sizes(images), (self.data_seed, "augment", passes), indices))
+                yield self._batched(
+                    images,
+                    draw(self.transform, image_sizes(images), (self.data_seed, "augment", passes), indices),
+                )
 
     def _seeds(self, pass_index: int | np.ndarray, indices: np.ndarray) -> list[int]:
         passes = np.broadcast_to(pass_index, len(indices)).tolist()
-        return [derived_seed(self.data_seed, self.transform.augment, *place) for place in zip(passes, indices.tolist(), strict=True)]
+        return [
+            derived_seed(self.data_seed, self.transform.augment, *place)
+            for place in zip(passes, indices.tolist(), strict=True)
+        ]
 
     def _batched(self, images: Images, draws: augment_batch.Draws) -> Tensor:
         frames = self.moved(images)
-        interpolation = self.transform.crop_interpolation if self.transform.augment in POLICIES else "bilinear"
-        pixels = augment_batch.augmented(frames.pixels.permute(0, 3, 1, 2), frames.sizes, draws, self.size, interpolation)
+        interpolation = (
+            self.transform.crop_interpolation if self.transform.augment in POLICIES else "bilinear"
+        )
+        pixels = augment_batch.augmented(
+            frames.pixels.permute(0, 3, 1, 2), frames.sizes, draws, self.size, interpolation
+        )
         return pixels * self._scale + self._offset
 
 
@@ -109,7 +137,11 @@ def image_sizes(images: Images) -> np.ndarray:
     """(B, 2), height and width."""
     if isinstance(images, Frames):
         return images.sizes
-    return np.array([image.shape[:2] for image in images]) if isinstance(images, list) else np.full((len(images), 2), images.shape[1:3])
+    return (
+        np.array([image.shape[:2] for image in images])
+        if isinstance(images, list)
+        else np.full((len(images), 2), images.shape[1:3])
+    )
 
 
 def framed(images: np.ndarray | list[np.ndarray]) -> np.ndarray:

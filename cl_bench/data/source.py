@@ -21,12 +21,18 @@ class Source(ABC):
     """A data set plugin: a file in `datasets/` that sets `SOURCE` to a subclass of this."""
 
     name: ClassVar[str]
-    smoke: ClassVar[bool] = False  # a smoke benchmark's numbers never stand beside published ones as if comparable
+    smoke: ClassVar[bool] = (
+        False  # a smoke benchmark's numbers never stand beside published ones as if comparable
+    )
     TRANSFORM: ClassVar[dict] = {}  # augmentation of its training images, where it differs from none
-    PRESET: ClassVar[dict[str, dict]] = {}  # training settings by pattern of method names, such as {"vpt-*": {"passes": 15}}
+    PRESET: ClassVar[
+        dict[str, dict]
+    ] = {}  # training settings by pattern of method names, such as {"vpt-*": {"passes": 15}}
     TEMPLATES: ClassVar[tuple[str, ...]] = ("a photo of a {}.",)  # sentences for text towers, {} is the class
     class_names: list[str]
-    argument: str | None = None  # what names the data on this machine, such as an absolute path; not part of any run id
+    argument: str | None = (
+        None  # what names the data on this machine, such as an absolute path; not part of any run id
+    )
 
     @abstractmethod
     def __init__(self, argument: str | None = None):
@@ -66,7 +72,12 @@ class Source(ABC):
     @classmethod
     def preset(cls, method: str) -> dict:
         """The data set's own training settings for a method."""
-        return {key: value for pattern, values in cls.PRESET.items() if fnmatchcase(method, pattern) for key, value in values.items()}
+        return {
+            key: value
+            for pattern, values in cls.PRESET.items()
+            if fnmatchcase(method, pattern)
+            for key, value in values.items()
+        }
 
     def default_backbone(self) -> str | None:
         """Name of the backbone used when the user names none."""
@@ -93,4 +104,6 @@ def _loaded(folder: Path) -> dict[str, np.ndarray]:
     try:
         return {path.stem: np.load(path, mmap_mode="r") for path in sorted(folder.glob("*.npy"))}
     except (OSError, ValueError, EOFError) as error:
-        raise InputError(f"the image cache {folder} is damaged ({' '.join(str(error).split())}); remove it and repeat") from error
+        raise InputError(
+            f"the image cache {folder} is damaged ({' '.join(str(error).split())}); remove it and repeat"
+        ) from error

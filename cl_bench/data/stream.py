@@ -39,19 +39,34 @@ class TaskInfo:
     names: tuple[str, ...] = ()
 
 
-def task_infos(task_classes: Sequence[Sequence[int]], joint: bool, names: Sequence[str] | None = None) -> list[TaskInfo]:
+def task_infos(
+    task_classes: Sequence[Sequence[int]], joint: bool, names: Sequence[str] | None = None
+) -> list[TaskInfo]:
     """The tasks that are learned: all classes at once with `joint`."""
-    learned = [tuple(c for classes in task_classes for c in classes)] if joint else [tuple(classes) for classes in task_classes]
+    learned = (
+        [tuple(c for classes in task_classes for c in classes)]
+        if joint
+        else [tuple(classes) for classes in task_classes]
+    )
     starts = np.cumsum([0, *(len(classes) for classes in learned)]).tolist()
     return [
-        TaskInfo(index, classes, starts[index], tuple(names[c] if names else f"class {c}" for c in classes)) for index, classes in enumerate(learned)
+        TaskInfo(index, classes, starts[index], tuple(names[c] if names else f"class {c}" for c in classes))
+        for index, classes in enumerate(learned)
     ]
 
 
 class Task(TaskInfo):
     """One task as a method sees it: its classes and its training images. Labels are positions in the class order, 0..K_seen-1."""
 
-    def __init__(self, info: TaskInfo, train: ImageSet, evaluated: ImageSet, rows: np.ndarray, labels: np.ndarray, preprocess: Preprocess):
+    def __init__(
+        self,
+        info: TaskInfo,
+        train: ImageSet,
+        evaluated: ImageSet,
+        rows: np.ndarray,
+        labels: np.ndarray,
+        preprocess: Preprocess,
+    ):
         super().__init__(info.index, info.classes, info.first_label, info.names)
         self._rows, self._preprocess = rows, preprocess
         self._train, self._evaluated = train.select(rows), evaluated.select(rows)
@@ -76,19 +91,27 @@ class Task(TaskInfo):
         """`augmented` of each part; where other processes augment, they are one part ahead."""
         pixels = ((self._train.pixels(chosen), passes, self._rows[chosen]) for chosen, passes in parts)
         unchanged = self._preprocess.transform.augment == "none"
-        for (chosen, _), images in zip(parts, self._preprocess.augmented_batches(pixels, self._train.ready), strict=True):
+        for (chosen, _), images in zip(
+            parts, self._preprocess.augmented_batches(pixels, self._train.ready), strict=True
+        ):
             yield self._batch(images, chosen, known=unchanged)
 
     def plain(self, batch: int, chosen: np.ndarray | None = None) -> Iterator[Batch]:
         """All images of the task (or the chosen ones), each once, as at evaluation; the last batch may be smaller."""
         chosen = np.arange(len(self)) if chosen is None else chosen
-        known = len(chosen) == len(self) or self._preprocess.transform.augment == "none"  # a few images do not pay for the whole task's features
+        known = (
+            len(chosen) == len(self) or self._preprocess.transform.augment == "none"
+        )  # a few images do not pay for the whole task's features
         for start in range(0, len(chosen), batch):
             part = chosen[start : start + batch]
             yield self._batch(self._inputs(part), part, known)
 
     def _batch(self, images: Tensor, chosen: np.ndarray, known: bool) -> Batch:
-        return Batch(images, self.labels[uploaded(chosen, self._preprocess.device)], self._frozen.at(chosen) if known else None)
+        return Batch(
+            images,
+            self.labels[uploaded(chosen, self._preprocess.device)],
+            self._frozen.at(chosen) if known else None,
+        )
 
 
 @dataclass(frozen=True)
@@ -113,20 +136,34 @@ class Stream:
     """Builds tasks from a data set and keeps its test images to itself."""
 
     def __init__(
-        self, sides: Sides, task_classes: Sequence[Sequence[int]], preprocess: Preprocess, joint: bool = False, names: Sequence[str] | None = None
+        self,
+        sides: Sides,
+        task_classes: Sequence[Sequence[int]],
+        preprocess: Preprocess,
+        joint: bool = False,
+        names: Sequence[str] | None = None,
     ):
         train, test = sides.train, sides.test
         self.task_classes = [tuple(classes) for classes in task_classes]
         self._infos = task_infos(self.task_classes, joint, names)
-        self._train, self._train_evaluated, self._test, self._preprocess = train, sides.train_evaluated, test, preprocess
+        self._train, self._train_evaluated, self._test, self._preprocess = (
+            train,
+            sides.train_evaluated,
+            test,
+            preprocess,
+        )
         order = [c for classes in self.task_classes for c in classes]
         self._position = np.full(int(max(train.labels.max(), test.labels.max(), max(order))) + 1, -1)
         self._position[order] = np.arange(len(order))
-        self._task_of_position = np.repeat(np.arange(len(self.task_classes)), [len(classes) for classes in self.task_classes])
+        self._task_of_position = np.repeat(
+            np.arange(len(self.task_classes)), [len(classes) for classes in self.task_classes]
+        )
         self._order = np.array(order)
         positions = self._position[test.labels]
         known = np.flatnonzero(positions >= 0)
-        self._test_rows = known[np.argsort(self._task_of_position[positions[known]], kind="stable")]  # task after task
+        self._test_rows = known[
+            np.argsort(self._task_of_position[positions[known]], kind="stable")
+        ]  # task after task
         self._frozen = FrozenFeatures(self.test_sizes, self._test_inputs)
 
     def _test_inputs(self, places: np.ndarray) -> Tensor:
@@ -156,14 +193,23 @@ class Stream:
         """Task `index` (0-based), with its training images in data set order."""
         info = self.info(index)
         rows = np.flatnonzero(np.isin(self._train.labels, info.classes))
-        return Task(info, self._train, self._train_evaluated, rows, self._position[self._train.labels[rows]], self._preprocess)
+        return Task(
+            info,
+            self._train,
+            self._train_evaluated,
+            rows,
+            self._position[self._train.labels[rows]],
+            self._preprocess,
+        )
 
     def _seen(self, learned: int) -> tuple[int, np.ndarray]:
         """Classes seen after learning `learned` tasks, and the rows of their test images, task after task."""
         seen = sum(len(info.classes) for info in self._infos[:learned])
         return seen, self._test_rows[self._position[self._test.labels[self._test_rows]] < seen]
 
-    def probe(self, learned: int, blocks: int, length: int) -> tuple[Callable[[np.ndarray], Tensor], np.ndarray]:
+    def probe(
+        self, learned: int, blocks: int, length: int
+    ) -> tuple[Callable[[np.ndarray], Tensor], np.ndarray]:
         """Some test images of the tasks seen for the inductive certificate: a function from positions to network input, and the labels.
 
         `blocks` runs of `length` consecutive images, spread evenly over the stream, so that most batches hold one task's images as those of
@@ -171,9 +217,16 @@ class Stream:
         """
         rows = self._seen(learned)[1]
         if len(rows) > blocks * length:
-            rows = np.concatenate([rows[start : start + length] for start in np.linspace(0, len(rows) - length, blocks).astype(int)])
+            rows = np.concatenate(
+                [
+                    rows[start : start + length]
+                    for start in np.linspace(0, len(rows) - length, blocks).astype(int)
+                ]
+            )
         labels = self._position[self._test.labels[rows]]
-        return lambda chosen: self._preprocess.plain(self._test.pixels(rows[chosen]), self._test.ready), labels
+        return lambda chosen: self._preprocess.plain(
+            self._test.pixels(rows[chosen]), self._test.ready
+        ), labels
 
     def _batches(self, positions: np.ndarray, batch: int, together: int | None) -> list[np.ndarray]:
         """Places of test images in stream order, given their classes' positions, that are predicted at a time."""
@@ -185,7 +238,13 @@ class Stream:
         return [task[start : start + together] for task in tasks for start in range(0, len(task), together)]
 
     @torch.inference_mode()
-    def evaluate(self, predict: Callable[[Batch], Tensor], learned: int, batch: int = EVALUATION_BATCH, together: int | None = None) -> Evaluation:
+    def evaluate(
+        self,
+        predict: Callable[[Batch], Tensor],
+        learned: int,
+        batch: int = EVALUATION_BATCH,
+        together: int | None = None,
+    ) -> Evaluation:
         """One pass over the test images of all tasks seen after learning `learned` tasks; `predict` gets images without labels.
 
         `together`, where predictions depend on the batch, is the size of batches that hold one task's images each.
@@ -199,7 +258,9 @@ class Stream:
         for places in self._batches(positions[rows], batch, together):
             scores = predict(Batch(self._test_inputs(places), None, self._frozen.at(places)))
             if scores.shape not in ((len(places), seen), (len(places), len(self._order))):
-                raise RuntimeError(f"predict returned scores of shape {tuple(scores.shape)}, expected {(len(places), seen)}")
+                raise RuntimeError(
+                    f"predict returned scores of shape {tuple(scores.shape)}, expected {(len(places), seen)}"
+                )
             finite &= torch.isfinite(scores).all()
             own = task_of_class[labels[places[0] : places[-1] + 1]]
             foreign = task_of_class[None, : scores.shape[1]] != own[:, None]
@@ -214,5 +275,7 @@ class Stream:
         predictions[rows] = self._order[answer.cpu().numpy()]
         right, right_within = answer == labels, torch.cat(answers_within) == labels
         return Evaluation(
-            torch.bincount(tasks[right], minlength=count).tolist(), torch.bincount(tasks[right_within], minlength=count).tolist(), predictions
+            torch.bincount(tasks[right], minlength=count).tolist(),
+            torch.bincount(tasks[right_within], minlength=count).tolist(),
+            predictions,
         )

@@ -9,7 +9,9 @@ from cl_bench.seeds import permutation
 def require_image_per_class(limit: int, classes: int) -> None:
     """Raise InputError when a limit on training images cannot give every class one."""
     if limit < classes:
-        raise InputError(f"--limit {limit} leaves classes without a training image; give at least {classes}, one a class")
+        raise InputError(
+            f"--limit {limit} leaves classes without a training image; give at least {classes}, one a class"
+        )
 
 
 def limited(labels: np.ndarray, limit: int) -> np.ndarray:
@@ -17,7 +19,11 @@ def limited(labels: np.ndarray, limit: int) -> np.ndarray:
     classes = np.unique(labels)
     require_image_per_class(limit, len(classes))
     quota = {c: limit // len(classes) + (i < limit % len(classes)) for i, c in enumerate(classes)}
-    chosen = [rows[permutation(len(rows), "limit", int(c))[: quota[c]]] for c in classes for rows in [np.flatnonzero(labels == c)]]
+    chosen = [
+        rows[permutation(len(rows), "limit", int(c))[: quota[c]]]
+        for c in classes
+        for rows in [np.flatnonzero(labels == c)]
+    ]
     return np.sort(np.concatenate(chosen))
 
 
@@ -27,7 +33,9 @@ def held_out(labels: np.ndarray, fraction: float, seed: int) -> tuple[np.ndarray
     for c in np.unique(labels):
         rows = np.flatnonzero(labels == c)
         if len(rows) < 2:
-            raise InputError(f"--validation needs at least two training images of every class; class {c} has {len(rows)}")
+            raise InputError(
+                f"--validation needs at least two training images of every class; class {c} has {len(rows)}"
+            )
         rows = rows[permutation(len(rows), "validation", seed, int(c))]
         count = min(max(1, round(fraction * len(rows))), len(rows) - 1)
         held.append(rows[:count])

@@ -46,7 +46,9 @@ class Cluster:
             self._client = Client(address, timeout=ANSWER_SECONDS, set_as_default=False)
         except (OSError, ValueError) as error:
             why = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise InputError(f"the scheduler {address} does not answer ({why}); start one with `dask scheduler` and give its address") from None
+            raise InputError(
+                f"the scheduler {address} does not answer ({why}); start one with `dask scheduler` and give its address"
+            ) from None
         self._address, self._watch, self._lines = address, watch, {}
         self._client.subscribe_topic(TOPIC, self._progress)
         self.threads, self._compiled = threads, compiled
@@ -64,9 +66,13 @@ class Cluster:
     def machine(self) -> dict | None:
         """What the last bits of sums depend on, where all workers agree on it. Raises InputError when they cannot import this package."""
         try:
-            found = list(self._client.run(environment.machine_of_worker, self.place().threads, self._compiled).values())
+            found = list(
+                self._client.run(environment.machine_of_worker, self.place().threads, self._compiled).values()
+            )
         except ImportError as error:
-            raise InputError(f"the workers of {self._address} cannot import cl_bench ({error}); install the same version there") from error
+            raise InputError(
+                f"the workers of {self._address} cannot import cl_bench ({error}); install the same version there"
+            ) from error
         if not found:
             self._watch.say(f"no workers at {self._address} yet; runs start when some join")
         return found[0] if found and all(facts == found[0] for facts in found) else None
@@ -83,14 +89,30 @@ class Cluster:
                 # what is damaged is set aside here, not on a worker whose copy of it is lost
                 run_files.existing(spec, store, lambda line: self._watch.say(f"{record.name(spec)}: {line}"))
                 while True:
-                    given = (spec.model_dump_json(), _packed(store, spec, key), key, self.place(), options, CALL_SECONDS)
-                    future = self._client.submit(carry_out_some, *given, pure=False, key=f"{spec.method}-{spec.run_id()}-{time.time_ns()}")
+                    given = (
+                        spec.model_dump_json(),
+                        _packed(store, spec, key),
+                        key,
+                        self.place(),
+                        options,
+                        CALL_SECONDS,
+                    )
+                    future = self._client.submit(
+                        carry_out_some,
+                        *given,
+                        pure=False,
+                        key=f"{spec.method}-{spec.run_id()}-{time.time_ns()}",
+                    )
                     try:
                         code, lines, files = self._result(future)
                     except KilledWorker:
                         lost += 1
                         if lost == LOST:
-                            return Ended(processes.FAILED, [f"{lost} workers were lost while they carried it out"], folder / "log.txt")
+                            return Ended(
+                                processes.FAILED,
+                                [f"{lost} workers were lost while they carried it out"],
+                                folder / "log.txt",
+                            )
                         continue
                     if code is None:
                         return Ended(processes.STOPPED, [], folder / "log.txt")
@@ -124,7 +146,9 @@ class Cluster:
                 raise self._gone() from error
 
     def _gone(self) -> RunFailed:
-        return RunFailed(f"the scheduler {self._address} was lost; what had come back is kept, start it again and repeat the command")
+        return RunFailed(
+            f"the scheduler {self._address} was lost; what had come back is kept, start it again and repeat the command"
+        )
 
     def _progress(self, event) -> None:
         facts = dict(event[1])
@@ -190,7 +214,11 @@ def _packed(store: Store, spec: RunSpec, key: str | None) -> dict[str, bytes]:
     found = entries(store.folder(spec), *SAVED)
     if key is not None:
         found += entries(shared_first_task.folder(store, key), "[!.]*.*")
-    return {str(path.relative_to(store.root)): content for path in found if (content := content_of(path)) is not None}
+    return {
+        str(path.relative_to(store.root)): content
+        for path in found
+        if (content := content_of(path)) is not None
+    }
 
 
 def _unpack(files: dict[str, bytes], store: Store) -> None:

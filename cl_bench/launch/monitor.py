@@ -49,7 +49,9 @@ class Watch:
             self.interrupts += 1
             stop()
             if self.interrupts == 1:
-                self.say("stopping when the tasks in progress are finished and saved; Ctrl-C again stops at once")
+                self.say(
+                    "stopping when the tasks in progress are finished and saved; Ctrl-C again stops at once"
+                )
 
         before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
@@ -81,7 +83,9 @@ class Line:
 
     def __init__(self, watch: Watch, spec: RunSpec):
         self._watch, self._spec, self._bars = watch, spec, watch._bars
-        self._bar = self._bars.add_task(visible(name(spec)), total=1.0, note="starting") if self._bars else None
+        self._bar = (
+            self._bars.add_task(visible(name(spec)), total=1.0, note="starting") if self._bars else None
+        )
         self._first: float | None = None
         self._start, self._last, self._task = time.monotonic(), None, 0
 
@@ -93,10 +97,18 @@ class Line:
         if self._first is None:
             self._first, self._start = facts["done"], time.monotonic()
         gained = facts["done"] - self._first
-        parts = [f"task {facts['task']}/{facts['tasks']}", f"pass {facts['pass']}/{facts['passes']}", f"loss {facts['loss']:.3f}"]
+        parts = [
+            f"task {facts['task']}/{facts['tasks']}",
+            f"pass {facts['pass']}/{facts['passes']}",
+            f"loss {facts['loss']:.3f}",
+        ]
         parts += [f"accuracy {facts['accuracy']:.1%}"] if facts["accuracy"] is not None else []
         parts.append(f"{facts['images_per_second']:.0f} images/s")
-        parts += [f"{duration((time.monotonic() - self._start) / gained * (1 - facts['done']))} left"] if gained > 0 else []
+        parts += (
+            [f"{duration((time.monotonic() - self._start) / gained * (1 - facts['done']))} left"]
+            if gained > 0
+            else []
+        )
         if self._bar is not None:
             self._bars.update(self._bar, completed=facts["done"], note=", ".join(parts))
         elif facts["task"] > self._task:

@@ -62,37 +62,58 @@ class Outcome:
         return "stopped" if self.record.status == "running" else "failed"
 
 
-def execute(specs: Sequence[RunSpec], store: Store, manner: Manner, console: Console, starter: Starter | None = None) -> list[Outcome]:
+def execute(
+    specs: Sequence[RunSpec], store: Store, manner: Manner, console: Console, starter: Starter | None = None
+) -> list[Outcome]:
     """Run what is not finished yet and return every spec's outcome, in order. A failed run does not stop the others. `starter` may have a process
     ready.
 
     Raises KeyboardInterrupt after Ctrl-C, when what was running has been saved; InputError when results cannot be written.
     """
     if manner.scheduler and manner.gpus_per_run > 1:
-        raise InputError("--gpus-per-run shares the GPUs of this machine; leave it out with --scheduler, whose workers have one each")
+        raise InputError(
+            "--gpus-per-run shares the GPUs of this machine; leave it out with --scheduler, whose workers have one each"
+        )
     store.prepare()
     outcomes = {spec.run_id(): found for spec in specs if (found := _before(store, spec))}
     pending = [spec for spec in specs if spec.run_id() not in outcomes]
     if finished := sum(found.record is not None for found in outcomes.values()):
-        console.print(f"{finished} of {len(specs)} runs are finished already and are not trained again", highlight=False)
+        console.print(
+            f"{finished} of {len(specs)} runs are finished already and are not trained again", highlight=False
+        )
     if not pending:
         return [outcomes[spec.run_id()] for spec in specs]
     with Watch(console) as watch, ExitStack() as stack:
         starter = starter or stack.enter_context(Starter())
         if manner.scheduler is None:
-            where = places(devices(manner.device), len(pending), manner.jobs, manner.per_gpu, manner.threads, manner.gpus_per_run)
+            where = places(
+                devices(manner.device),
+                len(pending),
+                manner.jobs,
+                manner.per_gpu,
+                manner.threads,
+                manner.gpus_per_run,
+            )
             decode(pending)
-            device, one = where[0].device, manner.gpus_per_run == 1  # several share no first tasks: their sums are others
+            device, one = (
+                where[0].device,
+                manner.gpus_per_run == 1,
+            )  # several share no first tasks: their sums are others
             compiled = environment.compiles(manner.compiled, device)
             cluster, machine = None, environment.machine(device, where[0].threads, compiled) if one else None
         else:
             cluster = stack.enter_context(Cluster(manner.scheduler, manner.threads, watch, manner.compiled))
-            where, machine = [cluster.place()] * min(len(pending), manner.jobs or CALLS_AT_A_TIME), cluster.machine()
+            where, machine = (
+                [cluster.place()] * min(len(pending), manner.jobs or CALLS_AT_A_TIME),
+                cluster.machine(),
+            )
         keys = first_tasks(pending, store, machine) if manner.share and machine else {}
         crew = _Crew(Board(pending, store, keys), store, manner, where, watch, cluster, keys, starter)
         with watch.handling_interrupts(crew.board.stop):
             steps = (delayed(crew.step)() for _ in pending)
-            for outcome in Parallel(n_jobs=len(where), backend="threading", return_as="generator_unordered", pre_dispatch="all")(steps):
+            for outcome in Parallel(
+                n_jobs=len(where), backend="threading", return_as="generator_unordered", pre_dispatch="all"
+            )(steps):
                 if outcome is None:
                     continue
                 outcomes[outcome.spec.run_id()] = outcome
@@ -118,7 +139,14 @@ class _Crew:
         keys: dict[str, str],
         starter: Starter,
     ):
-        self.board, self._store, self._manner, self._watch, self._cluster, self._keys = board, store, manner, watch, cluster, keys
+        self.board, self._store, self._manner, self._watch, self._cluster, self._keys = (
+            board,
+            store,
+            manner,
+            watch,
+            cluster,
+            keys,
+        )
         self._starter = starter
         self._free: Queue[Place] = Queue()
         for place in where:
@@ -146,7 +174,11 @@ class _Crew:
         try:
             self._store.prepare()
             limit = [] if self._manner.time_limit is None else ["--time-limit", str(self._manner.time_limit)]
-            compiled = [] if self._manner.compiled is None else ["--compile" if self._manner.compiled else "--no-compile"]
+            compiled = (
+                []
+                if self._manner.compiled is None
+                else ["--compile" if self._manner.compiled else "--no-compile"]
+            )
             options = [*limit, *compiled, *(["--share-first-task"] if shares else [])]
             ended = self._in_place(spec, place, options)
             if ended.code == processes.CANNOT_WRITE:
@@ -158,9 +190,15 @@ class _Crew:
         except CannotRead as error:
             self.board.finished(spec)
             return Outcome(spec, None, str(error), False)
-        except (InputError, RunFailed, OSError) as error:  # nothing can be written, or the cluster is gone: more runs would lose what they learn
+        except (
+            InputError,
+            RunFailed,
+            OSError,
+        ) as error:  # nothing can be written, or the cluster is gone: more runs would lose what they learn
             unwritable = isinstance(error, OSError)
-            self.broken = self.broken or (InputError(f"cannot write {self._store.folder(spec)}: {error}") if unwritable else error)
+            self.broken = self.broken or (
+                InputError(f"cannot write {self._store.folder(spec)}: {error}") if unwritable else error
+            )
             self.board.stop()
             self.board.finished(spec)
             return None

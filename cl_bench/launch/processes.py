@@ -28,11 +28,21 @@ class Ended:
     @property
     def reason(self) -> str:
         """Why it failed, as its last line says."""
-        last = self.said[-1].removeprefix("error: ") if self.said else f"the process ended with code {self.code}"
+        last = (
+            self.said[-1].removeprefix("error: ") if self.said else f"the process ended with code {self.code}"
+        )
         return f"{last} (log: {self.log})"
 
 
-def carry_out(spec: RunSpec, store: Store, place: Place, options: Sequence[str], watch: Watch, starter: Starter, more: bool) -> Ended:
+def carry_out(
+    spec: RunSpec,
+    store: Store,
+    place: Place,
+    options: Sequence[str],
+    watch: Watch,
+    starter: Starter,
+    more: bool,
+) -> Ended:
     """Run `run-one` for the specification in a process of the starter's, which is told whether more runs are to come; everything it prints goes
     to the run's log. Raises InputError when it cannot be started."""
     folder = store.folder(spec)
@@ -40,12 +50,26 @@ def carry_out(spec: RunSpec, store: Store, place: Place, options: Sequence[str],
     try:
         path = write_spec(spec, folder)
         (folder / "progress.json").unlink(missing_ok=True)
-        arguments = [str(path.absolute()), "--device", place.device, "--threads", str(place.threads), "--results", str(store.root.absolute())]
+        arguments = [
+            str(path.absolute()),
+            "--device",
+            place.device,
+            "--threads",
+            str(place.threads),
+            "--results",
+            str(store.root.absolute()),
+        ]
         log.touch()
         start = log.stat().st_size
         waiting = starter.start(place.threads, more)
     except PermissionError as error:  # this run's folder alone: the results folder can be written
-        return Ended(FAILED, [f"cannot write {error.filename or folder}: {error.strerror}; the folder of this run belongs to someone else"], log)
+        return Ended(
+            FAILED,
+            [
+                f"cannot write {error.filename or folder}: {error.strerror}; the folder of this run belongs to someone else"
+            ],
+            log,
+        )
     except OSError as error:
         raise InputError(f"cannot start: {error}") from error
     if place.cores is not None and hasattr(os, "sched_setaffinity"):

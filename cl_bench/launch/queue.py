@@ -28,7 +28,9 @@ class Board:
         """`first_tasks` are keys of `cl_bench.run.shared_first_task` by run id, None for a run that trains alone."""
         self._waiting, self._store, self._keys = list(specs), store, first_tasks
         common = Counter(key for spec in specs if (key := first_tasks.get(spec.run_id())))
-        self._shared = {key for key, count in common.items() if count > 1 or shared_first_task.is_stored(store, key)}
+        self._shared = {
+            key for key, count in common.items() if count > 1 or shared_first_task.is_stored(store, key)
+        }
         self._training: dict[str, str] = {}  # key -> run id
         self._changed, self._stopped = threading.Condition(), False
 
@@ -71,7 +73,9 @@ class Board:
     def finished(self, spec: RunSpec) -> None:
         """The run ended, well or not: whoever waited for its first task may train it now."""
         with self._changed:
-            self._training = {key: run_id for key, run_id in self._training.items() if run_id != spec.run_id()}
+            self._training = {
+                key: run_id for key, run_id in self._training.items() if run_id != spec.run_id()
+            }
             self._changed.notify_all()
 
     def stop(self) -> None:

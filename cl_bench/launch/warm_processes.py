@@ -42,7 +42,10 @@ class Waiting:
     def tell(self, arguments: Sequence[str], log: Path) -> None:
         """Let it do as `run-one` with these arguments, everything it prints going to the log."""
         with suppress(BrokenPipeError):  # it could not import: `early` says why
-            self.process.stdin.write(json.dumps({"arguments": ["run-one", *arguments], "log": str(log.absolute())}).encode() + b"\n")
+            self.process.stdin.write(
+                json.dumps({"arguments": ["run-one", *arguments], "log": str(log.absolute())}).encode()
+                + b"\n"
+            )
             self.process.stdin.close()
 
     def early(self) -> bytes:
@@ -126,4 +129,6 @@ def called(function: Callable[..., Result], threads: int, *arguments) -> Result:
         try:
             return answer.result()
         except BrokenProcessPool as error:
-            raise RunFailed("the process that measured was ended from outside; where memory is short, give a smaller batch") from error
+            raise RunFailed(
+                "the process that measured was ended from outside; where memory is short, give a smaller batch"
+            ) from error

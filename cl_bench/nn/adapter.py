@@ -14,13 +14,26 @@ class Adapters(nn.Module, Edits):
     trained, and off everywhere else.
     """
 
-    def __init__(self, depth: int, width: int, bottleneck: int, generator: torch.Generator, scale: float = 0.1, dropout: float = 0.0):
+    def __init__(
+        self,
+        depth: int,
+        width: int,
+        bottleneck: int,
+        generator: torch.Generator,
+        scale: float = 0.1,
+        dropout: float = 0.0,
+    ):
         super().__init__()
         self.scale, self.dropout = scale, dropout
         bound = width**-0.5
-        self.down = nn.Parameter(torch.empty(depth, bottleneck, width).uniform_(-bound, bound, generator=generator))
+        self.down = nn.Parameter(
+            torch.empty(depth, bottleneck, width).uniform_(-bound, bound, generator=generator)
+        )
         self.down_bias = nn.Parameter(torch.zeros(depth, bottleneck))
-        self.up, self.up_bias = nn.Parameter(torch.zeros(depth, width, bottleneck)), nn.Parameter(torch.zeros(depth, width))
+        self.up, self.up_bias = (
+            nn.Parameter(torch.zeros(depth, width, bottleneck)),
+            nn.Parameter(torch.zeros(depth, width)),
+        )
         self.train(False)
 
     def beside_mlp(self, l: int, x: Tensor) -> Tensor | None:
@@ -28,4 +41,6 @@ class Adapters(nn.Module, Edits):
         if l >= len(self.down):
             return None
         hidden = F.relu(F.linear(x, self.down[l], self.down_bias[l]))
-        return self.scale * F.linear(F.dropout(hidden, self.dropout, self.training), self.up[l], self.up_bias[l])
+        return self.scale * F.linear(
+            F.dropout(hidden, self.dropout, self.training), self.up[l], self.up_bias[l]
+        )

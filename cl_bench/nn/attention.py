@@ -45,7 +45,9 @@ def prompt_keys_values(attn: nn.Module, prompts: Tensor) -> tuple[Tensor, Tensor
     """k, v, each ((B,) H, M, d), of normalised prompts ((B,) M, D)."""
     inner = attn.qkv.out_features // 3
     bias = None if attn.qkv.bias is None else attn.qkv.bias[inner:]
-    k, v = (split_heads(attn, part) for part in F.linear(prompts, attn.qkv.weight[inner:], bias).chunk(2, dim=-1))
+    k, v = (
+        split_heads(attn, part) for part in F.linear(prompts, attn.qkv.weight[inner:], bias).chunk(2, dim=-1)
+    )
     return attn.k_norm(k), v
 
 
@@ -60,7 +62,9 @@ def attention_map(attn: nn.Module, q: Tensor, k: Tensor) -> Tensor:
     return scores.to(torch.promote_types(scores.dtype, torch.float32)).softmax(dim=-1)
 
 
-def merge_heads(attn: nn.Module, mixed: Tensor, tokens: Tensor, proj: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+def merge_heads(
+    attn: nn.Module, mixed: Tensor, tokens: Tensor, proj: Callable[[Tensor], Tensor] | None = None
+) -> Tensor:
     """Output projection, or `proj` in its place, of mixed values (B, H, N, d); `tokens` are the normalised input, which a gate may look at."""
     out = attn.norm(mixed.transpose(1, 2).flatten(2))  # (B, N, H * d)
     if getattr(attn, "gate", None) is not None:
@@ -89,7 +93,11 @@ def attention_with(
 
 def mixed_values(attn: nn.Module, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """softmax(q k' * scale) v, (B, H, N, d)."""
-    return attention_map(attn, q, k) @ v if explicit(q) else F.scaled_dot_product_attention(q, k, v, scale=attn.scale)
+    return (
+        attention_map(attn, q, k) @ v
+        if explicit(q)
+        else F.scaled_dot_product_attention(q, k, v, scale=attn.scale)
+    )
 
 
 def with_extra(own: Tensor, more: Tensor) -> Tensor:

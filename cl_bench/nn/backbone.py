@@ -15,7 +15,9 @@ from cl_bench.nn.forward import embedded, last_norm, through_blocks
 class Backbone(nn.Module):
     """A frozen ViT in evaluation mode, with the size and normalisation of its input and, for CLIP models, the frozen text tower."""
 
-    def __init__(self, vit: VisionTransformer, spec: BackboneSpec, weights_sha256: str, text: nn.Module | None = None):
+    def __init__(
+        self, vit: VisionTransformer, spec: BackboneSpec, weights_sha256: str, text: nn.Module | None = None
+    ):
         super().__init__()
         self.vit = vit.requires_grad_(False).eval()
         self.text = None if text is None else text.requires_grad_(False).eval()

@@ -39,7 +39,9 @@ class TextTower(nn.Module):
         """Unit vectors (K, E): of every class the normalised mean over templates of normalised sentence features."""
         sentences = [template.replace("{}", name) for name in names for template in templates]
         tokens = self._tokenizer(sentences).to(self.projection.device)
-        features = torch.cat([F.normalize(self.clip.encode_text(part), dim=1) for part in tokens.split(SENTENCES)])
+        features = torch.cat(
+            [F.normalize(self.clip.encode_text(part), dim=1) for part in tokens.split(SENTENCES)]
+        )
         return F.normalize(features.unflatten(0, (len(names), len(templates))).mean(1), dim=1)
 
 
@@ -57,14 +59,18 @@ def resolve(name: str, image_size: int | None, weights: str | None) -> BackboneS
     if tag and tag not in tags:
         raise unknown(f"checkpoint of open_clip model {model}", tag, tags)
     if not tag and not weights:
-        pairs = ", ".join(f"{PREFIX}{model}/{one}" for one in tags) or "none is published: give --weights FILE"
+        pairs = (
+            ", ".join(f"{PREFIX}{model}/{one}" for one in tags) or "none is published: give --weights FILE"
+        )
         raise InputError(f"backbone {name!r} names several checkpoints; give one of: {pairs}")
     if weights and not Path(weights).is_file():
         raise InputError(f"no weights file {weights!r}; expected open_clip's own parameter names")
     config, published = open_clip.get_model_config(model), open_clip.get_pretrained_cfg(model, tag) or {}
     if tag and bool(published.get("quick_gelu")) != bool(config.get("quick_gelu")):
         right = f"{model}-quickgelu" if published.get("quick_gelu") else model.removesuffix("-quickgelu")
-        raise InputError(f"{name!r} pairs the weights with another activation than they were trained with; use {PREFIX}{right}/{tag}")
+        raise InputError(
+            f"{name!r} pairs the weights with another activation than they were trained with; use {PREFIX}{right}/{tag}"
+        )
     return BackboneSpec(
         name=name,
         weights=weights and str(Path(weights).resolve()),
@@ -74,7 +80,9 @@ def resolve(name: str, image_size: int | None, weights: str | None) -> BackboneS
     )
 
 
-def build(spec: BackboneSpec, state: dict[str, Tensor] | None) -> tuple[VisionTransformer, TextTower, dict[str, Tensor]]:
+def build(
+    spec: BackboneSpec, state: dict[str, Tensor] | None
+) -> tuple[VisionTransformer, TextTower, dict[str, Tensor]]:
     """An empty timm ViT of the image tower's shape, the text tower, and open_clip's weights by open_clip's names.
 
     `state` are the weights from a file; without them open_clip downloads its own. Raises InputError when neither can be had or does not fit.
@@ -85,7 +93,9 @@ def build(spec: BackboneSpec, state: dict[str, Tensor] | None) -> tuple[VisionTr
     config = open_clip.get_model_config(model)
     vision = config["vision_cfg"]
     if set(vision) - PLAIN_VISION:
-        raise InputError(f"backbone {spec.name!r} has an image tower that is no plain ViT ({', '.join(sorted(set(vision) - PLAIN_VISION))})")
+        raise InputError(
+            f"backbone {spec.name!r} has an image tower that is no plain ViT ({', '.join(sorted(set(vision) - PLAIN_VISION))})"
+        )
     if state is None:
         clip = _downloaded(spec.name, model, tag)
     else:
@@ -125,4 +135,6 @@ def _downloaded(name: str, model: str, tag: str) -> nn.Module:
         hub = published.get("hf_hub", "").rstrip("/")
         place = f"open_clip_model.safetensors from huggingface.co/{hub}" if hub else published.get("url")
         hint = f"download {place} and give it with --weights FILE"
-        raise InputError(f"cannot download the weights of {name!r} ({type(error).__name__}); {hint}") from error
+        raise InputError(
+            f"cannot download the weights of {name!r} ({type(error).__name__}); {hint}"
+        ) from error

@@ -48,12 +48,18 @@ class Edits:
 
     def attend(self, l: int, block: Block, x: Tensor, read: int | None = None) -> Tensor:
         """Attention of the first `read` (None: all) of the tokens x (B, N, D), its norm included; see `Attend`."""
-        norm, qkv, proj = self.norm(l, "norm1", block.norm1), *(self.linear(l, name, getattr(block.attn, name)) for name in ("qkv", "proj"))
+        norm, qkv, proj = (
+            self.norm(l, "norm1", block.norm1),
+            *(self.linear(l, name, getattr(block.attn, name)) for name in ("qkv", "proj")),
+        )
         extra = self.keys_values(l, block)
         if not _overrides(self, "beside_attention"):
             return attention_with(block.attn, x, extra, read, norm, qkv, proj)
         h = norm(x)
-        out, beside = attention_with(block.attn, h, extra, read, None, qkv, proj), self.beside_attention(l, h[:, :read])
+        out, beside = (
+            attention_with(block.attn, h, extra, read, None, qkv, proj),
+            self.beside_attention(l, h[:, :read]),
+        )
         return out if beside is None else out + beside
 
     def feed_forward(self, l: int, block: Block, x: Tensor, attended: Tensor) -> Tensor:
@@ -68,7 +74,9 @@ class Edits:
         elif type(mlp) is Mlp:
             mixed = fc2(mlp.norm(mlp.act(fc1(norm(x)))))
         else:
-            raise InputError(f"the network's MLP is a {type(mlp).__name__}, whose parts no method here edits; choose another backbone")
+            raise InputError(
+                f"the network's MLP is a {type(mlp).__name__}, whose parts no method here edits; choose another backbone"
+            )
         out, beside = block.ls2(mixed), self.beside_mlp(l, x)
         return x + block.drop_path2(out if beside is None else out + beside)
 

@@ -14,7 +14,12 @@ def embedded(vit: VisionTransformer, images: Tensor) -> Tensor:
 
 
 def through_blocks(
-    vit: VisionTransformer, x: Tensor, edits: Edits = NONE, first: int = 0, until: int | None = None, read: int | None = None
+    vit: VisionTransformer,
+    x: Tensor,
+    edits: Edits = NONE,
+    first: int = 0,
+    until: int | None = None,
+    read: int | None = None,
 ) -> Tensor:
     """Tokens x (B, N, D) that enter block `first`, behind block `until` - 1 (None: the last); the last of all computes `read` tokens alone."""
     with autocast(x.device):

@@ -7,7 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-HeadInit = Literal["normal", "uniform"]  # std 0.02 and zero bias (timm), or U(-1/sqrt(D), 1/sqrt(D)) (torch.nn.Linear)
+HeadInit = Literal[
+    "normal", "uniform"
+]  # std 0.02 and zero bias (timm), or U(-1/sqrt(D), 1/sqrt(D)) (torch.nn.Linear)
 
 
 def new_head(width: int, classes: int, init: HeadInit, generator: torch.Generator) -> nn.Linear:
@@ -30,14 +32,18 @@ class TaskHeads(nn.Module):
         self.width = width
         self.heads = nn.ModuleList()
 
-    def grow(self, classes: int, generator: torch.Generator, init: HeadInit | Literal["warm"], device: torch.device) -> None:
+    def grow(
+        self, classes: int, generator: torch.Generator, init: HeadInit | Literal["warm"], device: torch.device
+    ) -> None:
         """Add a head; earlier ones are frozen.
 
         `warm`, as NSP2's published code: the first head is "normal"; a head as wide as the first that comes second starts from the first;
         every other one is "uniform".
         """
         first = not self.heads
-        head = new_head(self.width, classes, ("normal" if first else "uniform") if init == "warm" else init, generator)
+        head = new_head(
+            self.width, classes, ("normal" if first else "uniform") if init == "warm" else init, generator
+        )
         if init == "warm" and len(self.heads) == 1 and self.heads[0].out_features == classes:
             head = copy.deepcopy(self.heads[0])
         self.heads.requires_grad_(False)

@@ -37,7 +37,9 @@ class Kernel:
                 return compiled(*arguments, **named)
             except TorchDynamoException as error:
                 self.run = self.plain
-                say(f"warning: torch.compile cannot be used here, the run goes on without it ({' '.join(str(error).split())[:200]})")
+                say(
+                    f"warning: torch.compile cannot be used here, the run goes on without it ({' '.join(str(error).split())[:200]})"
+                )
                 return self.plain(*arguments, **named)
 
         self.run = run
@@ -48,7 +50,9 @@ def compile_all(say: Callable[[str], None], sizes: Collection[int], **settings) 
 
     Other batches, such as the last one of a pass, run plainly unless they turn out to be many: a graph for any size would be slower for all.
     """
-    limit = "recompile_limit" if hasattr(torch._dynamo.config, "recompile_limit") else "cache_size_limit"  # its name before torch 2.6
+    limit = (
+        "recompile_limit" if hasattr(torch._dynamo.config, "recompile_limit") else "cache_size_limit"
+    )  # its name before torch 2.6
     setattr(torch._dynamo.config, limit, GRAPHS)
     for kernel in Kernel.known:
         kernel.compile(say, sizes, **settings)

@@ -16,14 +16,18 @@ from cl_bench.nn.backbone import Backbone
 
 def require_plain(vit: nn.Module, name: str) -> None:
     """Raise InputError unless the model is built of the blocks that `tokens` reproduces."""
-    plain = type(vit) is VisionTransformer and all(type(b) is Block and type(b.attn) is Attention for b in vit.blocks)
+    plain = type(vit) is VisionTransformer and all(
+        type(b) is Block and type(b.attn) is Attention for b in vit.blocks
+    )
     if not plain or getattr(vit, "rope", None) is not None:
         raise InputError(
             f"backbone {name!r} is not a plain timm VisionTransformer ({type(vit).__name__}); expected pre-norm blocks with joint qkv attention"
         )
 
 
-def resolve(name: str, image_size: int | None, weights: str | None, named: dict[str, Callable[[], BackboneSpec]]) -> BackboneSpec:
+def resolve(
+    name: str, image_size: int | None, weights: str | None, named: dict[str, Callable[[], BackboneSpec]]
+) -> BackboneSpec:
     """The full specification of a backbone name; `named` are those that data set plugins bring.
 
     Raises InputError for unknown names (nearest offered), for bare timm names that stand for several checkpoints, and for a missing file.
@@ -32,7 +36,9 @@ def resolve(name: str, image_size: int | None, weights: str | None, named: dict[
         return clip.resolve(name, image_size, weights)
     if name in named:
         if weights or image_size:
-            raise InputError(f"backbone {name!r} ships with its weights and size; leave out --weights and --image-size")
+            raise InputError(
+                f"backbone {name!r} ships with its weights and size; leave out --weights and --image-size"
+            )
         return named[name]()
     meant = timm.models.get_deprecated_models().get(name)
     if meant:
@@ -46,13 +52,17 @@ def resolve(name: str, image_size: int | None, weights: str | None, named: dict[
         raise unknown("backbone", name, tags)
     twin = name.replace("_clip_", "_clip_quickgelu_")
     if twin != name and "quickgelu" not in name and twin in timm.list_pretrained(f"{twin.split('.')[0]}.*"):
-        raise InputError(f"backbone {name!r} runs weights trained with QuickGELU on another activation; use {twin}")
+        raise InputError(
+            f"backbone {name!r} runs weights trained with QuickGELU on another activation; use {twin}"
+        )
     if name == architecture and not weights:
         raise InputError(
             f"backbone {name!r} names several checkpoints; give the full tag, one of: {', '.join(tags) or 'none is published: give --weights FILE'}"
         )
     if weights and not Path(weights).is_file():
-        raise InputError(f"no weights file {weights!r}; expected a .safetensors file with timm's own parameter names")
+        raise InputError(
+            f"no weights file {weights!r}; expected a .safetensors file with timm's own parameter names"
+        )
     configs = [timm.get_pretrained_cfg(tag) for tag in ([name] if name in tags else tags or [name])]
     if len({(config.mean, config.std) for config in configs}) > 1:
         raise InputError(
@@ -60,7 +70,13 @@ def resolve(name: str, image_size: int | None, weights: str | None, named: dict[
         )
     config = configs[0]
     size = image_size or config.input_size[-1]
-    return BackboneSpec(name=name, weights=weights and str(Path(weights).resolve()), image_size=size, mean=tuple(config.mean), std=tuple(config.std))
+    return BackboneSpec(
+        name=name,
+        weights=weights and str(Path(weights).resolve()),
+        image_size=size,
+        mean=tuple(config.mean),
+        std=tuple(config.std),
+    )
 
 
 def load(spec: BackboneSpec) -> Backbone:
@@ -77,7 +93,9 @@ def load(spec: BackboneSpec) -> Backbone:
     require_plain(vit, spec.name)
     patch = vit.patch_embed.patch_size[0]
     if spec.image_size % patch:  # timm would drop the remaining pixels without a word
-        raise InputError(f"backbone {spec.name!r} has patches of {patch} pixels; --image-size {spec.image_size} is not a multiple of it")
+        raise InputError(
+            f"backbone {spec.name!r} has patches of {patch} pixels; --image-size {spec.image_size} is not a multiple of it"
+        )
     if state is not None:
         _fill(vit, state, spec)
     if digest is None:
@@ -87,7 +105,9 @@ def load(spec: BackboneSpec) -> Backbone:
 
 def _create(spec: BackboneSpec) -> nn.Module:
     try:
-        return timm.create_model(spec.name, pretrained=spec.weights is None, num_classes=0, img_size=spec.image_size)
+        return timm.create_model(
+            spec.name, pretrained=spec.weights is None, num_classes=0, img_size=spec.image_size
+        )
     except Exception as error:  # timm raises whatever its hub client does
         if spec.weights is None:
             raise InputError(
@@ -103,12 +123,21 @@ def _fill(vit: VisionTransformer, state: dict[str, Tensor], spec: BackboneSpec) 
     patch = state.get("patch_embed.proj.weight")
     if isinstance(patch, Tensor) and patch.shape != expected["patch_embed.proj.weight"].shape:
         shapes = f"{tuple(patch.shape)}, expected {tuple(expected['patch_embed.proj.weight'].shape)}"
-        raise InputError(f"weights {spec.weights} do not fit {spec.name!r}: patch_embed.proj.weight is {shapes}")
+        raise InputError(
+            f"weights {spec.weights} do not fit {spec.name!r}: patch_embed.proj.weight is {shapes}"
+        )
     try:
         state = checkpoint_filter_fn(dict(state), vit)
     except Exception as error:  # it takes shapes for granted
-        shapes = ", ".join(f"{key} is {tuple(value.shape)}" for key, value in state.items() if "pos_embed" in key) or type(error).__name__
-        raise InputError(f"weights {spec.weights} do not fit {spec.name!r}: they cannot be brought to its image size ({shapes})") from error
-    state = {key: value for key, value in state.items() if not key.startswith(weight_files.HEADS)}  # open_clip's own, by timm's name
+        shapes = (
+            ", ".join(f"{key} is {tuple(value.shape)}" for key, value in state.items() if "pos_embed" in key)
+            or type(error).__name__
+        )
+        raise InputError(
+            f"weights {spec.weights} do not fit {spec.name!r}: they cannot be brought to its image size ({shapes})"
+        ) from error
+    state = {
+        key: value for key, value in state.items() if not key.startswith(weight_files.HEADS)
+    }  # open_clip's own, by timm's name
     weight_files.require_fit(state, expected, spec)
     vit.load_state_dict(state)

@@ -17,14 +17,26 @@ class LoRA(nn.Module, Edits):
     A starts as U(-1/sqrt(D), 1/sqrt(D)), B as zero, so that the network starts as it is.
     """
 
-    def __init__(self, depth: int, width: int, rank: int, targets: Sequence[str], generator: torch.Generator, scale: float = 1.0):
+    def __init__(
+        self,
+        depth: int,
+        width: int,
+        rank: int,
+        targets: Sequence[str],
+        generator: torch.Generator,
+        scale: float = 1.0,
+    ):
         super().__init__()
         unknown = [target for target in targets if target not in QKV]
         if unknown or not targets or len(set(targets)) < len(targets):
-            raise InputError(f"targets={''.join(targets)!r} is not usable; expected letters of qkv, each at most once, such as qv")
+            raise InputError(
+                f"targets={''.join(targets)!r} is not usable; expected letters of qkv, each at most once, such as qv"
+            )
         self.targets, self.scale, self.width = sorted(QKV.index(target) for target in targets), scale, width
         bound = width**-0.5
-        self.A = nn.Parameter(torch.empty(depth, len(targets), rank, width).uniform_(-bound, bound, generator=generator))
+        self.A = nn.Parameter(
+            torch.empty(depth, len(targets), rank, width).uniform_(-bound, bound, generator=generator)
+        )
         self.B = nn.Parameter(torch.zeros(depth, len(targets), width, rank))
 
     def linear(self, l: int, name: str, own: nn.Module) -> Callable[[Tensor], Tensor]:

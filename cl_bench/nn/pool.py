@@ -28,7 +28,9 @@ def majority(chosen: Tensor, size: int) -> Tensor:
 
 def tally(chosen: Tensor, size: int) -> Tensor:
     """How often each of `size` entries occurs in `chosen`, (size,)."""
-    return torch.zeros(size, dtype=torch.long, device=chosen.device).scatter_add_(0, chosen.flatten(), torch.ones_like(chosen.flatten()))
+    return torch.zeros(size, dtype=torch.long, device=chosen.device).scatter_add_(
+        0, chosen.flatten(), torch.ones_like(chosen.flatten())
+    )
 
 
 def uniform(shape: tuple[int, ...], init: str, generator: torch.Generator) -> nn.Parameter:
@@ -45,7 +47,9 @@ class Chosen(ExtraKeys):
 
     def __init__(self, P: Tensor, ids: Tensor, size: int):
         self.P, self.ids, self.size = P, ids, size
-        self._one_hot = torch.zeros(*ids.shape, size, device=P.device).scatter_(2, ids[..., None], 1.0)  # (B, k, S)
+        self._one_hot = torch.zeros(*ids.shape, size, device=P.device).scatter_(
+            2, ids[..., None], 1.0
+        )  # (B, k, S)
 
     def _pick(self, entries: Tensor) -> Tensor:
         """(S, ...) -> (B, k, ...): a product with one-hot rows, whose gradient has one order of summation on every device."""
@@ -57,7 +61,9 @@ class Chosen(ExtraKeys):
             return None
         pair = torch.stack(prompt_keys_values(block.attn, block.norm1(self.P[l])))  # (2, H, S * m, d)
         entries = pair.unflatten(2, (self.size, -1)).movedim(2, 0)  # (S, 2, H, m, d)
-        k, v = self._pick(entries).movedim(1, 3).flatten(3, 4).unbind(1)  # (B, k, 2, H, m, d) -> (B, 2, H, k * m, d)
+        k, v = (
+            self._pick(entries).movedim(1, 3).flatten(3, 4).unbind(1)
+        )  # (B, k, 2, H, m, d) -> (B, 2, H, k * m, d)
         return k, v
 
     def as_tokens(self, l: int) -> Tensor:

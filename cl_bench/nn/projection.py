@@ -54,7 +54,12 @@ def random_projector(n: int, rank: int, generator: torch.Generator) -> Tensor:
 class ProjectedAdam(torch.optim.Adam):
     """torch's Adam, then P <- P_before + project(P_after - P_before) for the parameters of `projections`: the moments are never projected."""
 
-    def __init__(self, parameters, projections: Sequence[tuple[torch.nn.Parameter, Callable[[Tensor], Tensor]]], **settings):
+    def __init__(
+        self,
+        parameters,
+        projections: Sequence[tuple[torch.nn.Parameter, Callable[[Tensor], Tensor]]],
+        **settings,
+    ):
         super().__init__(parameters, **settings)
         self.projections = projections
 
@@ -74,7 +79,9 @@ def keep_norm_outside(K: Tensor, old: Tensor, outside_of: Callable[[Tensor], Ten
     Where the part inside is that of `old`, the cosine of a row with every protected vector is then that of `old` too.
     """
     outside, outside_old = outside_of(K), outside_of(old)
-    lengths = outside_old.norm(dim=1, keepdim=True) / outside.norm(dim=1, keepdim=True).clamp(min=torch.finfo(K.dtype).tiny)
+    lengths = outside_old.norm(dim=1, keepdim=True) / outside.norm(dim=1, keepdim=True).clamp(
+        min=torch.finfo(K.dtype).tiny
+    )
     return K - outside + outside * lengths
 
 
@@ -85,7 +92,12 @@ def share_outside_null(delta: Tensor, C: Tensor, rule: Nullity) -> float:
 
 
 def fused_projection(
-    C: Tensor, eta: float, rule: Nullity, norm: str, subspace: str = "nsp", generator: torch.Generator | None = None
+    C: Tensor,
+    eta: float,
+    rule: Nullity,
+    norm: str,
+    subspace: str = "nsp",
+    generator: torch.Generator | None = None,
 ) -> tuple[Tensor, int]:
     """eta B + (1 - eta) I (n, n) of a covariance C (n, n), and the nullity R; Algorithm 2.
 
@@ -104,11 +116,15 @@ def fused_projection(
 
 def ln_loss(P: Tensor, P_prev: Tensor, reduction: str) -> Tensor:
     """L_LN (eq. 27): change of every prompt's mean and (biased) standard deviation over its D entries, summed over blocks."""
-    drift = (P.mean(2) - P_prev.mean(2)).abs() + (P.std(2, correction=0) - P_prev.std(2, correction=0)).abs()  # (L, M)
+    drift = (P.mean(2) - P_prev.mean(2)).abs() + (
+        P.std(2, correction=0) - P_prev.std(2, correction=0)
+    ).abs()  # (L, M)
     return drift.sum() if reduction == "l1" else drift.mean(1).sum()
 
 
-def fused_projections(C: Tensor, eta: float, rule: Nullity, norm: str, subspace: str, key: tuple, blocks: int = 1) -> tuple[Tensor, list[int]]:
+def fused_projections(
+    C: Tensor, eta: float, rule: Nullity, norm: str, subspace: str, key: tuple, blocks: int = 1
+) -> tuple[Tensor, list[int]]:
     """`fused_projection` of every layer's C (L, n, n), or of each of its diagonal blocks, and the layers' nullities; `key` seeds random ones."""
     found, nullities, width = torch.zeros_like(C), [], C.shape[1] // blocks
     for layer in range(len(C)):
@@ -116,7 +132,9 @@ def fused_projections(C: Tensor, eta: float, rule: Nullity, norm: str, subspace:
         for block in range(blocks):
             part = slice(block * width, (block + 1) * width)
             generator = seeds.generator(*key, layer, *([block] if blocks > 1 else []))
-            found[layer, part, part], rank = fused_projection(C[layer, part, part], eta, rule, norm, subspace, generator)
+            found[layer, part, part], rank = fused_projection(
+                C[layer, part, part], eta, rule, norm, subspace, generator
+            )
             R += rank
         nullities.append(R)
     return found, nullities

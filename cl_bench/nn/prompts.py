@@ -50,7 +50,10 @@ class Prefixes(ExtraKeys):
 
     def without_permute(self, first: int, batch: int) -> "Prefixes":
         """These prefixes with those from block `first` on as the public PyTorch code mixes them in a batch."""
-        mixed = {l: pair if l < first else without_permute(*(half.expand(batch, -1, -1) for half in pair)) for l, pair in self.blocks.items()}
+        mixed = {
+            l: pair if l < first else without_permute(*(half.expand(batch, -1, -1) for half in pair))
+            for l, pair in self.blocks.items()
+        }
         return Prefixes(mixed)
 
 

@@ -13,7 +13,16 @@ from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cl_bench.nn.attention import attention_map, attention_with, explicit, merge_heads, mixed_values, queries, queries_keys_values, with_extra
+from cl_bench.nn.attention import (
+    attention_map,
+    attention_with,
+    explicit,
+    merge_heads,
+    mixed_values,
+    queries,
+    queries_keys_values,
+    with_extra,
+)
 from cl_bench.nn.edits import Edits, Watched
 from cl_bench.nn.forward import embedded, through_blocks
 from cl_bench.nn.prompts import ExtraKeys
@@ -36,12 +45,16 @@ class AttentionMoments:
         """Exactly the prompts' own attention, which sums each batch's moments as it goes."""
         return Watched(prompts, lambda l, block, x, read: self._attend(l, block, x, read, prompts))
 
-    def _attend(self, index: int, block: nn.Module, x: Tensor, read: int | None, prompts: ExtraKeys) -> Tensor:
+    def _attend(
+        self, index: int, block: nn.Module, x: Tensor, read: int | None, prompts: ExtraKeys
+    ) -> Tensor:
         attn, tokens = block.attn, block.norm1(x)
         if index >= len(self.weights):
             return attention_with(attn, tokens, read=read)
         wanted, k, v = queries_keys_values(attn, tokens, read)  # (B, H, read or N, d), (B, H, N, d)
-        k, v = (with_extra(own, more) for own, more in zip((k, v), prompts.keys_values(index, block), strict=True))
+        k, v = (
+            with_extra(own, more) for own, more in zip((k, v), prompts.keys_values(index, block), strict=True)
+        )
         picked = prompts.rows.to(v.dtype)  # (M, R) or (B, M, R)
         q = wanted if read is None else queries(attn, tokens)  # (B, H, N, d)
         mixed, s_p = self._mixed(attn, q, k, v, picked if picked.dim() == 2 else picked[:, None])
@@ -63,14 +76,22 @@ class AttentionMoments:
         if explicit(q):
             weights = attention_map(attn, q, k)
             return weights @ v, weights[..., -rows.shape[-2] :] @ rows
-        one_hot = F.pad(rows, (0, 0, k.shape[2] - rows.shape[-2], 0)).expand(*v.shape[:2], -1, -1)  # (B, H, N + M, R)
+        one_hot = F.pad(rows, (0, 0, k.shape[2] - rows.shape[-2], 0)).expand(
+            *v.shape[:2], -1, -1
+        )  # (B, H, N + M, R)
         # queries and keys are padded with zeros, since fused kernels want equal lengths
-        mixed = F.scaled_dot_product_attention(F.pad(q, (0, count)), F.pad(k, (0, count)), torch.cat([v, one_hot], dim=3), scale=attn.scale)
+        mixed = F.scaled_dot_product_attention(
+            F.pad(q, (0, count)), F.pad(k, (0, count)), torch.cat([v, one_hot], dim=3), scale=attn.scale
+        )
         return mixed[..., :d], mixed[..., d:]
 
     def sums(self) -> dict[str, Tensor]:
         """All that was accumulated."""
-        return {"queries": self.queries, "weights": self.weights, "rows": torch.tensor(self.rows, device=self.queries.device)}
+        return {
+            "queries": self.queries,
+            "weights": self.weights,
+            "rows": torch.tensor(self.rows, device=self.queries.device),
+        }
 
     def take(self, sums: dict[str, Tensor]) -> None:
         """Go on from what `sums` returned."""
@@ -84,12 +105,16 @@ class AttentionMoments:
         omega1 = []
         for block, gram in zip(self.vit.blocks, self.queries, strict=False):
             inner = block.attn.qkv.out_features // 3
-            w_k = block.attn.qkv.weight[inner : 2 * inner].double().unflatten(0, (block.attn.num_heads, -1))  # (H, d, D)
+            w_k = (
+                block.attn.qkv.weight[inner : 2 * inner].double().unflatten(0, (block.attn.num_heads, -1))
+            )  # (H, d, D)
             omega1.append((w_k.transpose(1, 2) @ gram @ w_k).sum(0))
         first, second = torch.stack(omega1), self.weights.clone()
         if exact is None:
             return first, second
-        alpha = torch.stack([block.norm1.weight.double() for block in self.vit.blocks[: len(exact)]])  # (L, D)
+        alpha = torch.stack(
+            [block.norm1.weight.double() for block in self.vit.blocks[: len(exact)]]
+        )  # (L, D)
         sigma = exact.double().std(dim=2, correction=0)  # (L, M)
         return alpha[:, :, None] * first * alpha[:, None, :], second / (sigma[:, :, None] * sigma[:, None, :])
 
@@ -131,7 +156,12 @@ class QueryMoments:
 
     def __init__(self, layers: int, vit: nn.Module):
         heads, d = vit.blocks[0].attn.num_heads, vit.blocks[0].attn.head_dim
-        self.rows, self.sums = 0, torch.zeros(layers, heads, d, d, dtype=torch.float64, device=vit.blocks[0].attn.qkv.weight.device)
+        self.rows, self.sums = (
+            0,
+            torch.zeros(
+                layers, heads, d, d, dtype=torch.float64, device=vit.blocks[0].attn.qkv.weight.device
+            ),
+        )
 
     def observing(self, prompts: ExtraKeys) -> Watched:
         """Exactly the prompts' own attention, which sums each batch's moments as it goes."""
@@ -154,4 +184,7 @@ class QueryMoments:
 def block_queries(vit: VisionTransformer, images: Tensor, edits: Edits, index: int) -> Tensor:
     """Attention queries q (B, H, N, d) of block `index` under the edits."""
     block = vit.blocks[index]
-    return queries(block.attn, block.norm1(edits.tokens(index, through_blocks(vit, embedded(vit, images), edits, until=index))))
+    return queries(
+        block.attn,
+        block.norm1(edits.tokens(index, through_blocks(vit, embedded(vit, images), edits, until=index))),
+    )

@@ -10,14 +10,21 @@ class Subspaces(nn.Module):
     With a `generator` they are protected in name only: updates are kept out of equally many random directions instead.
     """
 
-    def __init__(self, shape: tuple[int, ...], device: torch.device, generator: torch.Generator | None = None):
+    def __init__(
+        self, shape: tuple[int, ...], device: torch.device, generator: torch.Generator | None = None
+    ):
         """`shape` is (..., D, D)."""
         super().__init__()
         self.register_buffer("M", torch.zeros(shape, dtype=torch.float64, device=device))
         self._random = None
         if generator is not None:
-            self._random = torch.linalg.qr(torch.randn(shape, dtype=torch.float64, generator=generator))[0].to(device)
-        self.active, self.active_ranks = self.M[..., :0].float(), torch.zeros(*shape[:-2], 1, 1, dtype=torch.long, device=device)
+            self._random = torch.linalg.qr(torch.randn(shape, dtype=torch.float64, generator=generator))[
+                0
+            ].to(device)
+        self.active, self.active_ranks = (
+            self.M[..., :0].float(),
+            torch.zeros(*shape[:-2], 1, 1, dtype=torch.long, device=device),
+        )
 
     def ranks(self) -> list[int]:
         """r of every basis."""
@@ -26,7 +33,11 @@ class Subspaces(nn.Module):
     def refresh(self) -> None:
         """Use the bases as they are now in `outside` and `share_inside`."""
         ranks = torch.tensor(self.ranks(), device=self.M.device).view(*self.M.shape[:-2], 1, 1)
-        directions = self.M if self._random is None else self._random * (torch.arange(self.M.shape[-1], device=self.M.device) < ranks)
+        directions = (
+            self.M
+            if self._random is None
+            else self._random * (torch.arange(self.M.shape[-1], device=self.M.device) < ranks)
+        )
         self.active = directions[..., : int(ranks.max())].float()  # (..., D, r)
         self.active_ranks = ranks
 
@@ -45,7 +56,9 @@ class Subspaces(nn.Module):
             M[:, : basis.shape[1]] = basis
 
 
-def grown_basis(M: Tensor, A: Tensor, energy: float, powers: str = "sigma2", rank_rule: str = "geq", first: bool = True) -> Tensor:
+def grown_basis(
+    M: Tensor, A: Tensor, energy: float, powers: str = "sigma2", rank_rule: str = "geq", first: bool = True
+) -> Tensor:
     """[M, new directions] (D, r'), orthonormal, r' <= D - 1: the fewest eigenvectors of A outside span(M) that bring the captured part of
     tr(A) to `energy` (GPM).
 
@@ -81,7 +94,10 @@ def orthonormal_beside(drawn: Tensor, earlier: Tensor, rule: str) -> Tensor:
         return basis[..., earlier.shape[1] :].mT.to(drawn.dtype).contiguous()
     rows = list(earlier.unbind(1))
     for row in drawn.unbind(1):  # (layers, D)
-        projections = [(row * other).sum(1, keepdim=True) / (other * other).sum(1, keepdim=True) * other for other in rows]
+        projections = [
+            (row * other).sum(1, keepdim=True) / (other * other).sum(1, keepdim=True) * other
+            for other in rows
+        ]
         row = row - sum(projections) if projections else row
         rows.append(row / row.norm(dim=1, keepdim=True))
     return torch.stack(rows[earlier.shape[1] :], dim=1)

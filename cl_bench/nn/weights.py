@@ -28,20 +28,32 @@ def read(path: str) -> dict[str, Tensor]:
     try:
         if not Path(path).stat().st_size:
             raise InputError(f"cannot read weights {path}: the file is empty; copy or download it again")
-        state = load_file(path) if path.endswith(".safetensors") else _only_set(torch.load(path, map_location="cpu", weights_only=True), path)
+        state = (
+            load_file(path)
+            if path.endswith(".safetensors")
+            else _only_set(torch.load(path, map_location="cpu", weights_only=True), path)
+        )
     except InputError:
         raise
     except Exception as error:  # each reader has its own exceptions for a file that is none of its kind
-        raise InputError(f"cannot read weights {path}: {_reason(error)}; expected .safetensors, or .pth with tensors only") from error
+        raise InputError(
+            f"cannot read weights {path}: {_reason(error)}; expected .safetensors, or .pth with tensors only"
+        ) from error
     state = {key: value.detach() for key, value in state.items() if not key.startswith(HEADS)}
-    odd = [key for key, value in state.items() if value.layout != torch.strided or value.is_quantized or value.is_complex()]
+    odd = [
+        key
+        for key, value in state.items()
+        if value.layout != torch.strided or value.is_quantized or value.is_complex()
+    ]
     if odd:
         raise InputError(f"weights {path}: {odd[0]} is sparse, quantized or complex; expected plain numbers")
     state = {key: value.float() if value.is_floating_point() else value for key, value in state.items()}
     bad = [key for key, value in state.items() if not value.isfinite().all()]
     if bad:
         more = f", and so do {len(bad) - 1} more" if len(bad) > 1 else ""
-        raise InputError(f"weights {path}: {bad[0]} holds NaN or infinite values{more}; the file is broken, or its training diverged")
+        raise InputError(
+            f"weights {path}: {bad[0]} holds NaN or infinite values{more}; the file is broken, or its training diverged"
+        )
     return state
 
 
@@ -54,13 +66,19 @@ def _only_set(content, path: str) -> dict[str, Tensor]:
         raise InputError(
             f"weights {path} holds several sets of tensors: {', '.join(name or 'its own' for name in found)}; save the one that is meant"
         )
-    holds = ", ".join(map(str, content)) if isinstance(content, Mapping) and content else f"a {type(content).__name__}"
+    holds = (
+        ", ".join(map(str, content))
+        if isinstance(content, Mapping) and content
+        else f"a {type(content).__name__}"
+    )
     raise InputError(f"weights {path} holds no tensors, but {holds}; expected tensors by name")
 
 
 def _sets(content, name: str) -> Iterator[tuple[str, dict[str, Tensor]]]:
     """Every mapping of names to tensors, at whatever depth, by its keys; single numbers alone (a step, a scale) are none."""
-    if not isinstance(content, Mapping) or not all(isinstance(key, str) for key in content):  # an optimizer numbers its tensors
+    if not isinstance(content, Mapping) or not all(
+        isinstance(key, str) for key in content
+    ):  # an optimizer numbers its tensors
         return
     tensors = {key: value for key, value in content.items() if isinstance(value, Tensor)}
     if any(value.ndim for value in tensors.values()):
@@ -81,7 +99,9 @@ def _reason(error: Exception) -> str:
 
 def require_fit(state: Mapping[str, Tensor], expected: Mapping[str, Tensor], spec: BackboneSpec) -> None:
     """Raise InputError naming the first tensors that are missing, unexpected or of another shape."""
-    problems = [f"missing {key}" for key in expected if key not in state] + [f"unexpected {key}" for key in state if key not in expected]
+    problems = [f"missing {key}" for key in expected if key not in state] + [
+        f"unexpected {key}" for key in state if key not in expected
+    ]
     problems += [
         f"{key} is {tuple(state[key].shape)}, expected {tuple(value.shape)}"
         for key, value in expected.items()

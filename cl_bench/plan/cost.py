@@ -28,7 +28,9 @@ class Cost:
     what prompts and projections add, in whole passes: a pass with half as much work on top still counts as one."""
 
     forwards: tuple[int, ...]  # of learning
-    evaluating: tuple[int, ...]  # of the evaluation after the task, with the losses that are followed, and the certificate after the last
+    evaluating: tuple[
+        int, ...
+    ]  # of the evaluation after the task, with the losses that are followed, and the certificate after the last
     images: tuple[int, ...]  # that pass while learning
     test_images: tuple[int, ...]  # that are predicted after the task
     learning: tuple[float, ...]  # the work of learning, in passes through the bare network
@@ -69,7 +71,10 @@ class Shapes:
 
     def method_of(self, record: RunRecord) -> Method | None:
         """The method of a record; None where its network is not one that was asked for, or it is not a method of now."""
-        shape, images = self._by_weights.get((record.spec.weights_sha256, record.spec.backbone.image_size)), record.tasks[0].training_images
+        shape, images = (
+            self._by_weights.get((record.spec.weights_sha256, record.spec.backbone.image_size)),
+            record.tasks[0].training_images,
+        )
         try:
             return shape and self._grown(record.spec, shape, images)
         except (InputError, ValidationError):
@@ -78,8 +83,12 @@ class Shapes:
     @staticmethod
     def _grown(spec: RunSpec, shape: Backbone, images: int) -> Method:
         kind = registry.method_class(spec.method)
-        info = StreamInfo(spec.init_seed, spec.num_learned, task_sizes=tuple(len(classes) for classes in spec.task_classes))
-        method = outline.build(kind, kind.Config.model_validate(spec.options), shape, info, spec.label, images)
+        info = StreamInfo(
+            spec.init_seed, spec.num_learned, task_sizes=tuple(len(classes) for classes in spec.task_classes)
+        )
+        method = outline.build(
+            kind, kind.Config.model_validate(spec.options), shape, info, spec.label, images
+        )
         with method.device:
             for task in task_infos(spec.task_classes, spec.joint):
                 method.grow(task)
@@ -107,8 +116,13 @@ def _cost(spec: RunSpec, shapes: Shapes) -> Cost:
     statistics = [method.statistics_images(info, size) for info, size in zip(infos, sizes, strict=True)]
     images = tuple(method.images_seen(info, size) for info, size in zip(infos, sizes, strict=True))
     learning = tuple(one.of_learning(count, some, 1) for count, some in zip(images, statistics, strict=True))
-    passes = [method.forwards(info, size, spec.transform.augment != "none") for info, size in zip(infos, sizes, strict=True)]
-    times = [max(1, round(done / count)) if count else 1 for done, count in zip(learning, images, strict=True)]
+    passes = [
+        method.forwards(info, size, spec.transform.augment != "none")
+        for info, size in zip(infos, sizes, strict=True)
+    ]
+    times = [
+        max(1, round(done / count)) if count else 1 for done, count in zip(learning, images, strict=True)
+    ]
     return Cost(
         forwards=tuple(count * factor for count, factor in zip(passes, times, strict=True)),
         evaluating=tuple(evaluating),
@@ -129,10 +143,19 @@ def _cost(spec: RunSpec, shapes: Shapes) -> Cost:
 
 def _evaluated(spec: RunSpec, method: Method, sizes: Sequence[int], tests: Sequence[int]) -> list[int]:
     """Passes after every task: its evaluation, the losses that are followed and, after the last, the certificate."""
-    seen, looked_up = np.cumsum(tests).tolist(), method.queries or method.frozen  # un-prompted features are kept of every test image
-    passes = [count * (method.prediction_passes - looked_up) + new * looked_up for count, new in zip(seen, tests, strict=True)]
+    seen, looked_up = (
+        np.cumsum(tests).tolist(),
+        method.queries or method.frozen,
+    )  # un-prompted features are kept of every test image
+    passes = [
+        count * (method.prediction_passes - looked_up) + new * looked_up
+        for count, new in zip(seen, tests, strict=True)
+    ]
     passes[-1] += 3 * method.prediction_passes * min(seen[-1], certificate.BLOCKS * certificate.BATCH)
-    followed = [sum(sizes[: min(index + 1, runner.FOLLOWED_TASKS)]) if spec.losses else 0 for index in range(len(sizes))]
+    followed = [
+        sum(sizes[: min(index + 1, runner.FOLLOWED_TASKS)]) if spec.losses else 0
+        for index in range(len(sizes))
+    ]
     return [count + kept for count, kept in zip(passes, followed, strict=True)]
 
 
@@ -158,12 +181,19 @@ class Measured:
         largest = max(task.training_images for task in record.tasks)
         one = work.of(method, largest)
         infos = task_infos(record.spec.task_classes, record.spec.joint)
-        statistics = sum(method.statistics_images(info, task.training_images) for info, task in zip(infos, record.tasks, strict=False))
+        statistics = sum(
+            method.statistics_images(info, task.training_images)
+            for info, task in zip(infos, record.tasks, strict=False)
+        )
         learned = one.of_learning(seen, statistics, len(record.tasks))
         besides = max(task.peak_memory_bytes for task in record.tasks) - work.memory_bytes(method, largest)
         for key in _kinds(record.spec):
-            self._learning.setdefault(key, []).append(sum(task.learn_seconds for task in record.tasks) / learned)
-            self._predicting.setdefault(key, []).append(sum(task.evaluate_seconds for task in record.tasks) / (predicted * one.predicting))
+            self._learning.setdefault(key, []).append(
+                sum(task.learn_seconds for task in record.tasks) / learned
+            )
+            self._predicting.setdefault(key, []).append(
+                sum(task.evaluate_seconds for task in record.tasks) / (predicted * one.predicting)
+            )
             self._memory[key] = max(self._memory.get(key, besides), besides)
 
     def seconds(self, spec: RunSpec, cost: Cost, done: int = 0, spared: int = 0) -> float | None:
@@ -172,7 +202,9 @@ class Measured:
         if key is None:
             return None
         learned = sum(cost.learning[done:]) - spared * cost.work.learning
-        return learned * median(self._learning[key]) + sum(cost.test_images[done:]) * cost.work.predicting * median(self._predicting[key])
+        return learned * median(self._learning[key]) + sum(
+            cost.test_images[done:]
+        ) * cost.work.predicting * median(self._predicting[key])
 
     def memory_bytes(self, spec: RunSpec, cost: Cost) -> int | None:
         """The largest peak of a run of the same method on the same network, with this one's prompts; None where there was none."""

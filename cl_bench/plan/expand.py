@@ -28,7 +28,9 @@ def parts(request: Request) -> list[Request]:
     ]
     count = len(backbones) * sum(_count(part) for part in found[:: len(backbones)])
     if count > MOST_RUNS and not request.yes:
-        raise InputError(f"this makes {count:,} runs; give --yes for more than {MOST_RUNS:,}, or fewer values")
+        raise InputError(
+            f"this makes {count:,} runs; give --yes for more than {MOST_RUNS:,}, or fewer values"
+        )
     return found
 
 
@@ -58,12 +60,19 @@ def spread(methods: str, grid: dict[str, list], places: dict[str, str] | None = 
     fields = {plugin.name: plugin.load().METHOD.Config.model_fields for plugin, _ in selections}
     for key in grid:
         if not any(key in known for known in fields.values()):
-            raise unknown("option in the grid", key, {option for known in fields.values() for option in known}, (places or {}).get(f"grid.{key}"))
+            raise unknown(
+                "option in the grid",
+                key,
+                {option for known in fields.values() for option in known},
+                (places or {}).get(f"grid.{key}"),
+            )
     texts = []
     for plugin, options in selections:
         own = {key: tried for key, tried in grid.items() if key in fields[plugin.name]}
         clash = sorted(set(own) & set(options))
         if clash:
-            raise InputError(f"{clash[0]} of {plugin.name} is both in --methods and in the grid; leave it out of one")
+            raise InputError(
+                f"{clash[0]} of {plugin.name} is both in --methods and in the grid; leave it out of one"
+            )
         texts.append(method_text(plugin.name, {**options, **own}))
     return ",".join(texts)

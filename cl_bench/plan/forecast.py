@@ -14,11 +14,29 @@ from cl_bench.records.store import Store
 from cl_bench.run import shared_first_task
 from cl_bench.run.shared_first_task import first_tasks
 
-HEAD = ("state", "run id", "method", "benchmark", "seed", "forward-eq.", "images", "trained", "kept", "peak memory", "time")
+HEAD = (
+    "state",
+    "run id",
+    "method",
+    "benchmark",
+    "seed",
+    "forward-eq.",
+    "images",
+    "trained",
+    "kept",
+    "peak memory",
+    "time",
+)
 FIRST_NUMBER = HEAD.index("forward-eq.")
 
 
-def forecast(specs: Sequence[RunSpec], store: Store, where: Sequence[Place], share: bool = True, states: dict[str, State] | None = None) -> list[str]:
+def forecast(
+    specs: Sequence[RunSpec],
+    store: Store,
+    where: Sequence[Place],
+    share: bool = True,
+    states: dict[str, State] | None = None,
+) -> list[str]:
     """A row for every run, what is left of it, and the totals. A first task that several runs share counts for the first of them.
     `states` are those of the runs, by run id, where they are known already."""
     shapes, known_states = Shapes(), states or of_plan(specs, store)
@@ -38,15 +56,39 @@ def forecast(specs: Sequence[RunSpec], store: Store, where: Sequence[Place], sha
         spared = Left()
         if key and not done:
             spared += Left(cost.shared_forwards, cost.shared_images) if key in seen else Left()
-            spared += Left(cost.statistics_forwards, cost.statistics_images) if (key, cost.statistics_name) in seen else Left()
-            seen |= {key, (key, cost.statistics_name)} if cost.statistics_name and cost.statistics_images else {key}
+            spared += (
+                Left(cost.statistics_forwards, cost.statistics_images)
+                if (key, cost.statistics_name) in seen
+                else Left()
+            )
+            seen |= (
+                {key, (key, cost.statistics_name)}
+                if cost.statistics_name and cost.statistics_images
+                else {key}
+            )
         rest, saved = rest - spared, saved + spared
         takes = measured.seconds(spec, cost, done, spared.images) if rest.forwards else 0.0
         left, seconds, unknown = left + rest, seconds + (takes or 0.0), unknown + (takes is None)
         memory = measured.memory_bytes(spec, cost)
-        numbers = (short(rest.forwards), short(rest.images), short(cost.parameters), size(cost.stored_bytes), "–" if memory is None else size(memory))
+        numbers = (
+            short(rest.forwards),
+            short(rest.images),
+            short(cost.parameters),
+            size(cost.stored_bytes),
+            "–" if memory is None else size(memory),
+        )
         benchmark = f"{spec.dataset}/{spec.num_tasks}"
-        rows.append((state.words, spec.run_id(), spec.label, benchmark, spec.seed_name(), *numbers, "–" if takes is None else duration(takes)))
+        rows.append(
+            (
+                state.words,
+                spec.run_id(),
+                spec.label,
+                benchmark,
+                spec.seed_name(),
+                *numbers,
+                "–" if takes is None else duration(takes),
+            )
+        )
     counts = Counter(state.name for state in known_states.values())
     counted = ", ".join(f"{counts[name]} {name}" for name in STATES if counts[name])
     lines = [
@@ -55,11 +97,17 @@ def forecast(specs: Sequence[RunSpec], store: Store, where: Sequence[Place], sha
         f"to do: {short(left.forwards)} forward-equivalents, {short(left.images)} images",
     ]
     if saved.forwards:
-        lines.append(f"saved by shared first tasks: {short(saved.forwards)} forward-equivalents, {saved.forwards / (left + saved).forwards:.1%}")
+        lines.append(
+            f"saved by shared first tasks: {short(saved.forwards)} forward-equivalents, {saved.forwards / (left + saved).forwards:.1%}"
+        )
     if unknown:
-        lines.append(f"time: unknown for {unknown} runs until one like them has been measured on this machine")
+        lines.append(
+            f"time: unknown for {unknown} runs until one like them has been measured on this machine"
+        )
     else:
-        lines.append(f"time: about {duration(seconds / max(1, min(len(where), len(specs))))} with {len(where)} runs at a time")
+        lines.append(
+            f"time: about {duration(seconds / max(1, min(len(where), len(specs))))} with {len(where)} runs at a time"
+        )
     return lines
 
 
@@ -86,4 +134,9 @@ def columns(rows: Sequence[Sequence[str]]) -> list[str]:
     """Rows with columns of equal width, numbers to the right."""
     widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
     sides = ["<"] * FIRST_NUMBER + [">"] * (len(widths) - FIRST_NUMBER)
-    return ["  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True)).rstrip() for row in rows]
+    return [
+        "  ".join(
+            f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True)
+        ).rstrip()
+        for row in rows
+    ]

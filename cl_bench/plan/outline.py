@@ -18,12 +18,18 @@ MOST_BYTES = 1e12  # what a method may need besides the network: more is a slip 
 
 def of(backbone: Backbone) -> Backbone:
     """The backbone's shape: the same object but for its tensors, which have no content (single numbers keep theirs)."""
-    bare = {id(value): nn.Parameter(value.to("meta"), requires_grad=False) for value in backbone.parameters() if value.numel() > 1}
+    bare = {
+        id(value): nn.Parameter(value.to("meta"), requires_grad=False)
+        for value in backbone.parameters()
+        if value.numel() > 1
+    }
     bare |= {id(value): value.to("meta") for value in backbone.buffers() if value.numel() > 1}
     return copy.deepcopy(backbone, bare)
 
 
-def build(kind: type[Method], config: Strict, shape: Backbone, stream: StreamInfo, name: str, images: int = 1) -> Method:
+def build(
+    kind: type[Method], config: Strict, shape: Backbone, stream: StreamInfo, name: str, images: int = 1
+) -> Method:
     """The method on a backbone's shape, for tasks of about so many images.
 
     Raises InputError for options that do not fit, and for sizes that no machine has memory for.
@@ -31,7 +37,12 @@ def build(kind: type[Method], config: Strict, shape: Backbone, stream: StreamInf
     try:
         with torch.device("meta"):
             method = kind(config, shape, stream)
-    except (RuntimeError, TypeError, OverflowError, MemoryError) as error:  # NotImplementedError is a RuntimeError
+    except (
+        RuntimeError,
+        TypeError,
+        OverflowError,
+        MemoryError,
+    ) as error:  # NotImplementedError is a RuntimeError
         if "meta" in str(error).lower():  # it looks at values while it is made
             return kind(config, load.load(shape.spec), stream)
         if "overflow" not in str(error).lower():
@@ -45,4 +56,6 @@ def require_possible(method: Method, name: str, images: int) -> None:
     """Raise InputError when learning tasks of so many images would take more memory than any machine has."""
     needed = work.memory_bytes(method, images)
     if needed > MOST_BYTES:
-        raise InputError(f"{name} needs {needed / 1e12:,.1f} TB of memory besides the network; give smaller sizes")
+        raise InputError(
+            f"{name} needs {needed / 1e12:,.1f} TB of memory besides the network; give smaller sizes"
+        )

@@ -32,7 +32,9 @@ def make_plan(request: Request, precision: Precision = "fp32") -> Plan:
         _require_text(spec)
     remarks, warnings = list(opened.remarks), list(opened.warnings)
     if len(unique) < len(specs):
-        warnings.append(f"{len(specs) - len(unique)} of {len(specs)} runs are asked for twice (equal settings); each runs once")
+        warnings.append(
+            f"{len(specs) - len(unique)} of {len(specs)} runs are asked for twice (equal settings); each runs once"
+        )
     return Plan(list(unique.values()), warnings, remarks)
 
 
@@ -40,7 +42,9 @@ def _require_text(spec: RunSpec) -> None:
     """Raise InputError for the name of a file or folder that no record can hold: one with bytes that are no UTF-8."""
     for name in filter(None, (spec.dataset_argument, spec.backbone.weights, *shlex.split(spec.command))):
         if not name.isprintable() and any("\ud800" <= character <= "\udfff" for character in name):
-            raise InputError(f"{visible(name)}: the name is not in UTF-8; rename it, or link to it under another name")
+            raise InputError(
+                f"{visible(name)}: the name is not in UTF-8; rename it, or link to it under another name"
+            )
 
 
 def in_precision(spec: RunSpec, precision: Precision) -> RunSpec:

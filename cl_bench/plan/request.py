@@ -42,7 +42,9 @@ class Request(Strict):
     grid: dict[str, list] = {}  # values to try, for every method that has the option
     yes: bool = False
     verify: bool = False  # read all files of the data, whatever their time stamps say
-    places: dict[str, str] = Field({}, exclude=True)  # "set.eta" -> where it stands, such as "experiment.yaml, line 7"
+    places: dict[str, str] = Field(
+        {}, exclude=True
+    )  # "set.eta" -> where it stands, such as "experiment.yaml, line 7"
 
 
 def request_from(command_line: dict, experiment: Path | None) -> Request:
@@ -53,10 +55,19 @@ def request_from(command_line: dict, experiment: Path | None) -> Request:
         if isinstance(value, str) and not value.strip(" ,"):
             raise InputError(f"--{key.replace('_', '-')} is empty; give a value, or leave it out")
     settings = {**values.pop("set", {}), **given.pop("set", {})}
-    return build_config(Request, [values, given, {"set": settings, "places": places}], str(experiment or "the command line"))
+    return build_config(
+        Request, [values, given, {"set": settings, "places": places}], str(experiment or "the command line")
+    )
 
 
-LISTS = ("methods", "benchmarks", "backbone", "splits", "seeds", "order")  # a list in the file is what commas are on the command line
+LISTS = (
+    "methods",
+    "benchmarks",
+    "backbone",
+    "splits",
+    "seeds",
+    "order",
+)  # a list in the file is what commas are on the command line
 PLURALS = {"backbones": "backbone", "datasets": "dataset"}
 
 
@@ -79,7 +90,9 @@ def _read_yaml(path: Path) -> tuple[dict, dict[str, str]]:
             values[key] = {str(name): _numbers(value) for name, value in values[key].items()}
     for name, tried in values.get("grid", {}).items():
         if not isinstance(tried, list) or not tried:
-            raise InputError(f"{places[f'grid.{name}']}: {name} in the grid needs a list of values, such as {name}: [0.9, 0.97]")
+            raise InputError(
+                f"{places[f'grid.{name}']}: {name} in the grid needs a list of values, such as {name}: [0.9, 0.97]"
+            )
     return values, places
 
 
@@ -88,7 +101,9 @@ def _as_on_the_command_line(key: str, value: Any, places: dict[str, str]) -> str
     parts = value if isinstance(value, list) else [value]
     for part in parts:
         if isinstance(part, bool) or not isinstance(part, str | int):
-            where = next(places[name] for name in (key, *PLURALS) if name in places and PLURALS.get(name, name) == key)
+            where = next(
+                places[name] for name in (key, *PLURALS) if name in places and PLURALS.get(name, name) == key
+            )
             expected = "expected words or numbers, in quotes where YAML needs them"
             raise InputError(f"{where}: YAML reads a value of {key} as {format_option(part)!r}; {expected}")
     return ",".join(map(str, parts)) + ("," if isinstance(value, list) and key == "seeds" else "")
@@ -96,7 +111,13 @@ def _as_on_the_command_line(key: str, value: Any, places: dict[str, str]) -> str
 
 def _numbers(value):
     """YAML reads 1e-3 as a word."""
-    return [_numbers(part) for part in value] if isinstance(value, list) else number_or_word(value) if isinstance(value, str) else value
+    return (
+        [_numbers(part) for part in value]
+        if isinstance(value, list)
+        else number_or_word(value)
+        if isinstance(value, str)
+        else value
+    )
 
 
 def parse_settings(items: Sequence[str]) -> dict:
@@ -117,20 +138,52 @@ def count_methods(text: str) -> int:
 
 def parse_duration(text: str) -> float:
     """ "90m", "2h30m", "45s" or "3600" -> seconds."""
-    match = re.fullmatch(r"(?:([0-9]{1,9})d)?(?:([0-9]{1,9})h)?(?:([0-9]{1,9})m)?(?:([0-9]{1,9})s?)?", text.strip())
+    match = re.fullmatch(
+        r"(?:([0-9]{1,9})d)?(?:([0-9]{1,9})h)?(?:([0-9]{1,9})m)?(?:([0-9]{1,9})s?)?", text.strip()
+    )
     if not match or not any(match.groups()):
         raise InputError(f"{text!r} is not a time; expected such as 90m, 2h30m or 3600 (seconds)")
-    return float(sum(int(part) * unit for part, unit in zip(match.groups(default="0"), (86400, 3600, 60, 1), strict=True)))
+    return float(
+        sum(
+            int(part) * unit
+            for part, unit in zip(match.groups(default="0"), (86400, 3600, 60, 1), strict=True)
+        )
+    )
 
 
-CARRIED = ("order", "init_seed", "data_seed", "backbone", "weights", "image_size", "limit", "validation", "preset", "augment")
+CARRIED = (
+    "order",
+    "init_seed",
+    "data_seed",
+    "backbone",
+    "weights",
+    "image_size",
+    "limit",
+    "validation",
+    "preset",
+    "augment",
+)
 
 
-def single_run(request: Request, method: str, options: dict, splits: int, seed: int, settings: dict, plugins: bool = False) -> str:
+def single_run(
+    request: Request,
+    method: str,
+    options: dict,
+    splits: int,
+    seed: int,
+    settings: dict,
+    plugins: bool = False,
+) -> str:
     """`cl-bench run` with one method, number of tasks and seed; `settings` are those of --set that mean something to the method, `plugins` says
     whether the user's own files are needed."""
-    chosen = {"methods": method_text(method, {key: [value] for key, value in options.items()}), "dataset": request.dataset, "splits": splits}
-    chosen |= {"seeds": f"{seed},"} | {name: getattr(request, name) for name in CARRIED if getattr(request, name) is not None}
+    chosen = {
+        "methods": method_text(method, {key: [value] for key, value in options.items()}),
+        "dataset": request.dataset,
+        "splits": splits,
+    }
+    chosen |= {"seeds": f"{seed},"} | {
+        name: getattr(request, name) for name in CARRIED if getattr(request, name) is not None
+    }
     words = [word for name, value in chosen.items() for word in (f"--{name.replace('_', '-')}", str(value))]
     words += ["--losses"] if request.losses else []
     words += [word for key, value in settings.items() for word in ("--set", f"{key}={format_option(value)}")]

@@ -83,7 +83,9 @@ class Resolver:
 
     def __init__(self, request: Request, precision: Precision, opened: Opened):
         self.request, self.opened = request, opened
-        self.selections = [(registry.find("methods", name), options) for name, options in parse_methods(request.methods)]
+        self.selections = [
+            (registry.find("methods", name), options) for name, options in parse_methods(request.methods)
+        ]
         self.dataset, self.source = opened.source(request.dataset, request.verify)
         if request.limit is not None:
             require_image_per_class(request.limit, len(self.source.class_names))
@@ -95,7 +97,9 @@ class Resolver:
     def specs(self) -> list[RunSpec]:
         """Every number of splits, seed and method. Raises InputError for the first that cannot run."""
         found = []
-        for splits, seed in itertools.product(parse_splits(self.request.splits), parse_seeds(self.request.seeds)):
+        for splits, seed in itertools.product(
+            parse_splits(self.request.splits), parse_seeds(self.request.seeds)
+        ):
             order, order_seed, classes = resolve(self.request.order, seed, self.source.class_names)
             placed = {"task_classes": cut(classes, splits), "order": order, "order_seed": order_seed}
             found += [self._spec(plugin, chosen, splits, seed, placed) for plugin, chosen in self.selections]
@@ -119,7 +123,9 @@ class Resolver:
         sizes = tuple(len(task) for task in placed["task_classes"])
         trunk = self.opened.trunk(backbone)
         # a method refuses backbones and options that do not fit here
-        built = outline.build(kind, config, trunk, StreamInfo(init_seed, splits, self.source.TEMPLATES, sizes), plugin.name)
+        built = outline.build(
+            kind, config, trunk, StreamInfo(init_seed, splits, self.source.TEMPLATES, sizes), plugin.name
+        )
         carried = _meaning_something(request.set, kind) | {"precision": self.precision}
         asked, files = {AS_PUBLISHED: True} if behavior else {}, self._files(plugin)
         return RunSpec(
@@ -156,14 +162,21 @@ class Resolver:
         origins = (self.source.TRANSFORM, kind.TRANSFORM, published, behavior, self.transform, chosen)
         return build_config(Transform, [_transform_of(settings) for settings in origins], "the run")
 
-    def _config(self, name: str, kind: type[Method], published: dict, behavior: dict, chosen: dict) -> tuple[Strict, list[str]]:
+    def _config(
+        self, name: str, kind: type[Method], published: dict, behavior: dict, chosen: dict
+    ) -> tuple[Strict, list[str]]:
         """The method's options, and how they differ from the benchmark's own: the words of the run's label."""
-        baseline = [{**_known(self.source.preset(name), kind), **_known(published, kind)}, _known(behavior, kind)]
+        baseline = [
+            {**_known(self.source.preset(name), kind), **_known(published, kind)},
+            _known(behavior, kind),
+        ]
         options = {key: value for key, value in chosen.items() if key not in Transform.model_fields}
         config = build_config(kind.Config, [*baseline, _known(self.options, kind), options], name)
         differing = [AS_PUBLISHED] if behavior else []
         differing += differences(config, build_config(kind.Config, baseline, name))
-        return config, differing + [f"{key}={format_option(value)}" for key, value in _transform_of(chosen).items()]
+        return config, differing + [
+            f"{key}={format_option(value)}" for key, value in _transform_of(chosen).items()
+        ]
 
     def _backbone(self, published: str | None, transform: Transform) -> BackboneSpec:
         name = self.request.backbone or published or self.source.default_backbone()
@@ -206,24 +219,40 @@ def _as_published(chosen: dict, request: Request, plugin: registry.Plugin) -> bo
 def _require_published(plugins: list[registry.Plugin]) -> None:
     if not any(plugin.load().METHOD.AS_PUBLISHED for plugin in plugins):
         names = ", ".join(dict.fromkeys(plugin.name for plugin in plugins))
-        raise InputError(f"{names}: no published behaviour differs from the defaults; leave out {AS_PUBLISHED}")
+        raise InputError(
+            f"{names}: no published behaviour differs from the defaults; leave out {AS_PUBLISHED}"
+        )
 
 
 def _transform_of(settings: dict) -> dict:
     return {key: value for key, value in settings.items() if key in Transform.model_fields}
 
 
-def _sort_settings(request: Request, kinds: list[type[Method]], usual: Precision) -> tuple[dict, dict, Precision]:
+def _sort_settings(
+    request: Request, kinds: list[type[Method]], usual: Precision
+) -> tuple[dict, dict, Precision]:
     """(augmentation, method options, precision) of --set; each key must mean something to the run or to at least one method."""
-    options, settings = {key for kind in kinds for key in kind.Config.model_fields}, without_synonyms(request.set)
+    options, settings = (
+        {key for kind in kinds for key in kind.Config.model_fields},
+        without_synonyms(request.set),
+    )
     for key in settings:
         if key not in options and key not in Transform.model_fields and key not in RUN_SETTINGS:
-            raise unknown("--set option", key, [*options, *Transform.model_fields, *RUN_SETTINGS], request.places.get(f"set.{key}"))
+            raise unknown(
+                "--set option",
+                key,
+                [*options, *Transform.model_fields, *RUN_SETTINGS],
+                request.places.get(f"set.{key}"),
+            )
     precision = settings.get("precision", usual)
     if precision not in [*CORE_VERSIONS]:
         raise InputError(f"precision={precision!r}: expected fp32 or bf16")
     augmenter = {"augmenter": request.augment} if request.augment else {}
-    return {**augmenter, **_transform_of(settings)}, {key: value for key, value in settings.items() if key in options}, precision
+    return (
+        {**augmenter, **_transform_of(settings)},
+        {key: value for key, value in settings.items() if key in options},
+        precision,
+    )
 
 
 def _known(settings: dict, kind: type[Method]) -> dict:
@@ -237,4 +266,8 @@ def _meaning_something(settings: dict, kind: type[Method]) -> dict:
 
 def differences(config: Strict, baseline: Strict) -> list[str]:
     """The options that differ from the benchmark's baseline, such as "eta=0.9", in the config's own order."""
-    return [f"{key}={format_option(getattr(config, key))}" for key in type(config).model_fields if getattr(config, key) != getattr(baseline, key)]
+    return [
+        f"{key}={format_option(getattr(config, key))}"
+        for key in type(config).model_fields
+        if getattr(config, key) != getattr(baseline, key)
+    ]

@@ -39,7 +39,10 @@ def read_grid(path: Path) -> dict[str, list]:
     values = yaml_file.read(path, "the grid ").values
     if not values or not all(isinstance(tried, list) and tried for tried in values.values()):
         raise InputError(f"{path} must map options to lists of values, such as eta: [0.9, 0.97]")
-    return {str(key): [number_or_word(value) if isinstance(value, str) else value for value in tried] for key, tried in values.items()}
+    return {
+        str(key): [number_or_word(value) if isinstance(value, str) else value for value in tried]
+        for key, tried in values.items()
+    }
 
 
 def with_grid(request: Request, grid: dict[str, list]) -> Request:
@@ -50,7 +53,9 @@ def with_grid(request: Request, grid: dict[str, list]) -> Request:
     single = parts(request)
     if len(single) > 1 or len(parse_splits(single[0].splits)) > 1:
         raise InputError("tune one benchmark and one backbone at a time, settings are chosen for each")
-    return single[0].model_copy(update={"methods": spread(single[0].methods, grid), "validation": request.validation or VALIDATION})
+    return single[0].model_copy(
+        update={"methods": spread(single[0].methods, grid), "validation": request.validation or VALIDATION}
+    )
 
 
 def points(specs: Sequence[RunSpec], records: Sequence[RunRecord], grid: dict[str, list]) -> list[Point]:
@@ -68,20 +73,31 @@ def choose(tried: Sequence[Point], conventions: Conventions) -> dict[str, Point]
     """The point of highest mean accuracy of every method; of equal ones the first."""
     best: dict[str, Point] = {}
     for point in tried:
-        if point.method not in best or point.mean("accuracy", conventions) > best[point.method].mean("accuracy", conventions):
+        if point.method not in best or point.mean("accuracy", conventions) > best[point.method].mean(
+            "accuracy", conventions
+        ):
             best[point.method] = point
     return best
 
 
-def table(tried: Sequence[Point], chosen: dict[str, Point], grid: dict[str, list], conventions: Conventions) -> str:
+def table(
+    tried: Sequence[Point], chosen: dict[str, Point], grid: dict[str, list], conventions: Conventions
+) -> str:
     """The grid as a Markdown table in percent, the chosen points bold."""
-    lines = ["| " + " | ".join(["Method", *map(markdown, grid), "Acc. ↑", "Forgetting ↓", "n"]) + " |", "|:--" + "|--:" * (len(grid) + 3) + "|"]
+    lines = [
+        "| " + " | ".join(["Method", *map(markdown, grid), "Acc. ↑", "Forgetting ↓", "n"]) + " |",
+        "|:--" + "|--:" * (len(grid) + 3) + "|",
+    ]
     for point in tried:
         means = [point.mean(metric, conventions) for metric in ("accuracy", "forgetting")]
         cells = [format_option(point.options[key]) if key in point.options else "–" for key in grid]
         cells = [point.method, *cells, *("–" if mean is None else metrics.percent(mean) for mean in means)]
         style = "**{}**" if chosen.get(point.method) is point else "{}"
-        lines.append("| " + " | ".join([*(style.format(markdown(cell)) for cell in cells), str(len(point.records))]) + " |")
+        lines.append(
+            "| "
+            + " | ".join([*(style.format(markdown(cell)) for cell in cells), str(len(point.records))])
+            + " |"
+        )
     return "\n".join(lines)
 
 
@@ -90,25 +106,42 @@ def at_the_edge(chosen: dict[str, Point], grid: dict[str, list]) -> list[str]:
     lines = []
     for point in chosen.values():
         for key, value in point.options.items():
-            numbers = sorted(tried for tried in grid[key] if isinstance(tried, int | float) and not isinstance(tried, bool))
+            numbers = sorted(
+                tried for tried in grid[key] if isinstance(tried, int | float) and not isinstance(tried, bool)
+            )
             if len(numbers) > 1 and value in (numbers[0], numbers[-1]):
                 lines.append(f"{point.method}: {key}={format_option(value)} is at the edge of the grid")
     return lines
 
 
-def settings_file(request: Request, specs: Sequence[RunSpec], chosen: dict[str, Point], grid: dict[str, list], conventions: Conventions) -> str:
+def settings_file(
+    request: Request,
+    specs: Sequence[RunSpec],
+    chosen: dict[str, Point],
+    grid: dict[str, list],
+    conventions: Conventions,
+) -> str:
     """YAML for `cl-bench run`: the chosen methods on their benchmark; comments say what chose them."""
     seeds = list(dict.fromkeys(spec.seed_name() for spec in specs))
-    values = request.model_dump(exclude_none=True, exclude={"methods", "seeds", "validation", "limit", "grid", "yes", "verify"})
+    values = request.model_dump(
+        exclude_none=True, exclude={"methods", "seeds", "validation", "limit", "grid", "yes", "verify"}
+    )
     values["set"] = {**request.set, "precision": specs[0].precision}
     methods = []
     for point in chosen.values():
         [(name, options)] = parse_methods(point.records[0].spec.label)
-        methods.append(method_text(name, {key: [value] for key, value in {**options, **point.options}.items()}))
+        methods.append(
+            method_text(name, {key: [value] for key, value in {**options, **point.options}.items()})
+        )
     head = [
         f"# chosen by cl-bench tune: highest mean accuracy ({metrics.ACCURACY_CONVENTIONS[conventions.accuracy]}) over seeds {', '.join(seeds)}",
         f"# on {one_line(specs[0].benchmark_name())}, backbone {specs[0].backbone.name}",
         *(f"# {key} tried: {', '.join(map(format_option, tried))}" for key, tried in grid.items()),
-        *(f"# {point.method}: accuracy {metrics.percent(point.mean('accuracy', conventions))} %" for point in chosen.values()),
+        *(
+            f"# {point.method}: accuracy {metrics.percent(point.mean('accuracy', conventions))} %"
+            for point in chosen.values()
+        ),
     ]
-    return "\n".join([*head, yaml.safe_dump({"methods": ",".join(methods), **values}, sort_keys=False, width=1000)])
+    return "\n".join(
+        [*head, yaml.safe_dump({"methods": ",".join(methods), **values}, sort_keys=False, width=1000)]
+    )

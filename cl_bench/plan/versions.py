@@ -30,9 +30,17 @@ def _equal(spec: RunSpec, twins: Sequence[Summary], store: Store, any_precision:
     fitting = []
     for twin in twins:
         record = store.in_folder(store.root / "runs" / twin.folder)
-        if isinstance(record, RunRecord) and _same_options(spec, record.spec) and (any_precision or record.spec.precision == spec.precision):
+        if (
+            isinstance(record, RunRecord)
+            and _same_options(spec, record.spec)
+            and (any_precision or record.spec.precision == spec.precision)
+        ):
             fitting.append(record.spec)
-    return max(fitting, key=lambda found: (found.precision == spec.precision, found.core_version, found.method_version), default=None)
+    return max(
+        fitting,
+        key=lambda found: (found.precision == spec.precision, found.core_version, found.method_version),
+        default=None,
+    )
 
 
 def _same_options(one: RunSpec, other: RunSpec) -> bool:
@@ -50,7 +58,11 @@ def _differing(spec: RunSpec, equal: RunSpec) -> tuple:
 
 
 WORDS = {"core_version": "core version", "method_version": "method version"}
-KEYS = {"core_version": "core_version", "method_version": "version", "precision": "precision"}  # as `where` in a report calls them
+KEYS = {
+    "core_version": "core_version",
+    "method_version": "version",
+    "precision": "precision",
+}  # as `where` in a report calls them
 
 
 def _line(count: int, differing: tuple) -> str:
@@ -58,6 +70,12 @@ def _line(count: int, differing: tuple) -> str:
     if len(differing) == 1 and differing[0][0] == "precision":
         _, there, asked = differing[0]
         return f"{of_these} in {there}, which is another run than in {asked}; --set precision={there} goes on with them"
-    told = [f"in {there}" if name == "precision" else f"under {WORDS[name]} {there} (now {asked})" for name, there, asked in differing]
-    where = ", ".join(f'{KEYS[name]} = "{there}"' if name == "precision" else f"{KEYS[name]} = {there}" for name, there, _ in differing)
+    told = [
+        f"in {there}" if name == "precision" else f"under {WORDS[name]} {there} (now {asked})"
+        for name, there, asked in differing
+    ]
+    where = ", ".join(
+        f'{KEYS[name]} = "{there}"' if name == "precision" else f"{KEYS[name]} = {there}"
+        for name, there, _ in differing
+    )
     return f"{of_these} {' and '.join(told)}, finished or begun; `cl-bench report` shows them, a row of a report file takes where = {{ {where} }}"

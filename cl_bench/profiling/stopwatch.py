@@ -25,7 +25,15 @@ from cl_bench.training.trainer import Trainer
 
 STEPS = 4  # batches of a measurement
 COUNTED = 16  # images whose operations are counted: without fused attention a whole batch would not fit
-PARTS = ("transfer", "transform", "forward", "backward", "gradient projection", "optimiser", "update projection")
+PARTS = (
+    "transfer",
+    "transform",
+    "forward",
+    "backward",
+    "gradient projection",
+    "optimiser",
+    "update projection",
+)
 
 
 class _Timed(Trainer):
@@ -33,7 +41,9 @@ class _Timed(Trainer):
 
     seconds, images = 0.0, 0
 
-    def plain(self, task: Task, batch: int, chosen: np.ndarray | None = None, shared: bool = False) -> Iterator[Batch]:
+    def plain(
+        self, task: Task, batch: int, chosen: np.ndarray | None = None, shared: bool = False
+    ) -> Iterator[Batch]:
         start = _now(self.device)
         for part in super().plain(task, batch, chosen, shared):
             self.images += len(part)
@@ -52,17 +62,28 @@ class Stopwatch:
 
     def __init__(self, spec: RunSpec, device: torch.device, compiled: bool = False):
         batch = spec.options.get("batch")
-        per_class = STEPS * (batch or 0) // max(map(len, spec.task_classes)) or 1  # rounded down: no last batch of a few images
-        self.spec = spec.model_copy(update={"limit": per_class * len(sum(spec.task_classes, ())), "options": {**spec.options, "passes": 1}})
+        per_class = (
+            STEPS * (batch or 0) // max(map(len, spec.task_classes)) or 1
+        )  # rounded down: no last batch of a few images
+        self.spec = spec.model_copy(
+            update={
+                "limit": per_class * len(sum(spec.task_classes, ())),
+                "options": {**spec.options, "passes": 1},
+            }
+        )
         source = assemble.open_source(self.spec)
         self.stream: Stream = assemble.build_stream(self.spec, source, device)
         self.method = assemble.build_method(self.spec, source, device, self.stream.num_tasks)
         if self.stream.num_tasks < 2 or not self.method.phases(self.stream.info(1)):
-            raise InputError(f"{spec.method} trains nothing task after task; name a method that does with --methods")
+            raise InputError(
+                f"{spec.method} trains nothing task after task; name a method that does with --methods"
+            )
         self.device, self.batch, self.backbone = device, batch, self.method.backbone
         self.trainer = _Timed(self.spec.data_seed, device, self.spec.precision)
         vit = self.backbone.vit
-        few = explicit(torch.empty(1, 1, vit.patch_embed.num_patches + vit.num_prefix_tokens, 1, device=device))
+        few = explicit(
+            torch.empty(1, 1, vit.patch_embed.num_patches + vit.num_prefix_tokens, 1, device=device)
+        )
         for block in vit.blocks:  # of the bare network; methods call a block's parts
             block.attn.fused_attn = not few  # whichever of timm's two is the faster
             if compiled:
@@ -104,7 +125,9 @@ class Stopwatch:
 
     def bare_step(self) -> None:
         """timm's own forward of all tokens, and its gradient at the patch tokens."""
-        hook = self.backbone.vit.patch_embed.register_forward_hook(lambda module, inputs, output: output.detach().requires_grad_())
+        hook = self.backbone.vit.patch_embed.register_forward_hook(
+            lambda module, inputs, output: output.detach().requires_grad_()
+        )
         try:
             with network_in(self.spec.precision), autocast(self.device):
                 features = _timm_features(self.backbone, self.inputs)
@@ -129,7 +152,9 @@ class Stopwatch:
         phase, spent = self.method.phases(self.task)[0], dict.fromkeys(PARTS, 0.0)
         optimizer = phase.optimizer()
         if isinstance(optimizer, ProjectedAdam):
-            optimizer.projections = [(parameter, self._watched(project, spent)) for parameter, project in optimizer.projections]
+            optimizer.projections = [
+                (parameter, self._watched(project, spent)) for parameter, project in optimizer.projections
+            ]
         order = np.arange(min(self.batch, len(self.task)))
 
         @contextmanager
@@ -157,7 +182,9 @@ class Stopwatch:
         total = sum(spent.values())
         return {name: value / total for name, value in spent.items()}
 
-    def _watched(self, project: Callable[[Tensor], Tensor], spent: dict[str, float]) -> Callable[[Tensor], Tensor]:
+    def _watched(
+        self, project: Callable[[Tensor], Tensor], spent: dict[str, float]
+    ) -> Callable[[Tensor], Tensor]:
         def watched(update: Tensor) -> Tensor:
             start = _now(self.device)
             projected = project(update)
@@ -170,14 +197,22 @@ class Stopwatch:
         """Floating-point operations of a training step per image."""
         order = np.arange(min(self.batch, len(self.task), COUNTED))
         batch, phase = self.task.augmented(order, 0), self.method.phases(self.task)[0]
-        with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):  # a CPU's fused attention is not counted
+        with (
+            FlopCounterMode(display=False) as counter,
+            sdpa_kernel(SDPBackend.MATH),
+        ):  # a CPU's fused attention is not counted
             phase.loss(batch).backward()
         return counter.get_total_flops() / len(order)
 
     def peak(self) -> float:
         """Operations per second of the fastest of a few large matrix products."""
         length = 8192 if self.device.type == "cuda" else 2048
-        matrix = torch.randn(length, length, device=self.device, dtype=torch.bfloat16 if self.spec.precision == "bf16" else torch.float32)
+        matrix = torch.randn(
+            length,
+            length,
+            device=self.device,
+            dtype=torch.bfloat16 if self.spec.precision == "bf16" else torch.float32,
+        )
         times = []
         for _ in range(5):
             start = _now(self.device)

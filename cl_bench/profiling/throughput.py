@@ -32,9 +32,15 @@ class Measured(BaseModel):
     image_size: int
     batch: int
     precision: str
-    images_per_second: dict[str, float | None]  # training, statistics, evaluation, and the bare network's forward and backward, and forward
-    training_ratio_to_bare_network: float  # training's images per second over those of the bare forward and input-backward
-    statistics_ratio_to_forward: float | None  # time of the statistics pass over that of the bare forward, both in full precision
+    images_per_second: dict[
+        str, float | None
+    ]  # training, statistics, evaluation, and the bare network's forward and backward, and forward
+    training_ratio_to_bare_network: (
+        float  # training's images per second over those of the bare forward and input-backward
+    )
+    statistics_ratio_to_forward: (
+        float | None
+    )  # time of the statistics pass over that of the bare forward, both in full precision
     shares: dict[str, float]
     flops_per_image: float  # of a training step, matrix products alone
     peak_flops: float  # per second, of a large matrix product of the same precision
@@ -45,9 +51,19 @@ class Measured(BaseModel):
 
     def text(self) -> str:
         """For a terminal."""
-        speed = {name: "–" if value is None else f"{value:,.{0 if value >= 100 else 2}f} images/s" for name, value in self.images_per_second.items()}
-        where = self.environment.get("gpu") or f"{self.environment['processor']}, {self.environment['threads']} threads"
-        ratio = "" if self.statistics_ratio_to_forward is None else f"{self.statistics_ratio_to_forward:.2f} x the time of the bare forward"
+        speed = {
+            name: "–" if value is None else f"{value:,.{0 if value >= 100 else 2}f} images/s"
+            for name, value in self.images_per_second.items()
+        }
+        where = (
+            self.environment.get("gpu")
+            or f"{self.environment['processor']}, {self.environment['threads']} threads"
+        )
+        ratio = (
+            ""
+            if self.statistics_ratio_to_forward is None
+            else f"{self.statistics_ratio_to_forward:.2f} x the time of the bare forward"
+        )
         how = self.precision + (", compiled" if self.environment.get("compiled") else "")
         lines = [
             f"{self.method} on {self.dataset} with {self.backbone}, {self.image_size} px, batch {self.batch}, {how}; {where}",
@@ -63,7 +79,13 @@ class Measured(BaseModel):
 
 
 def measure(
-    request: Request, device: str, threads: int, pairs: int, random_weights: bool, compiled: bool | None, say: Callable[[str], None]
+    request: Request,
+    device: str,
+    threads: int,
+    pairs: int,
+    random_weights: bool,
+    compiled: bool | None,
+    say: Callable[[str], None],
 ) -> Measured:
     """Measure the one method of a request in its second task. Raises InputError for requests of several, and methods that train nothing."""
     torch.set_num_threads(threads)
@@ -73,7 +95,9 @@ def measure(
             request = _with_random_weights(request, Path(folder))
         specs = make_plan(request, environment.usual_precision([device])).specs
         if len(specs) != 1:
-            raise InputError(f"bench measures one method on one benchmark, got {len(specs)} runs; name one with --methods")
+            raise InputError(
+                f"bench measures one method on one benchmark, got {len(specs)} runs; name one with --methods"
+            )
         bench = Stopwatch(specs[0], torch.device(device), compiled)
     assemble.prepare_kernels(compiled, say, assemble.batch_sizes(bench.method, 1, None))
     say(f"{bench.spec.display}: first task")
@@ -82,7 +106,11 @@ def measure(
     step = [bench.pair() for _ in range(pairs + 1)][1:]  # the first pair warms up
     memory = environment.peak_memory_bytes(device)
     forward = [bench.seconds(bench.bare_forward) for _ in range(pairs + 1)][1:]
-    precise = forward if bench.spec.precision == "fp32" else [bench.seconds(partial(bench.bare_forward, True)) for _ in range(pairs + 1)][1:]
+    precise = (
+        forward
+        if bench.spec.precision == "fp32"
+        else [bench.seconds(partial(bench.bare_forward, True)) for _ in range(pairs + 1)][1:]
+    )
     evaluation = [bench.seconds(bench.evaluate) for _ in range(pairs + 1)][1:]
     training, batch = median(own for own, _ in step), bench.batch
     flops, peak = bench.flops(), bench.peak()
@@ -118,7 +146,9 @@ def _with_random_weights(request: Request, folder: Path) -> Request:
         raise InputError("--random-weights needs --backbone with a timm name, and no --weights")
     architecture = request.backbone.partition(".")[0]
     if architecture not in timm.list_models(module="vision_transformer"):
-        raise InputError(f"--random-weights: {architecture!r} is not a timm vision transformer; `cl-bench ls backbones` lists them")
+        raise InputError(
+            f"--random-weights: {architecture!r} is not a timm vision transformer; `cl-bench ls backbones` lists them"
+        )
     path = folder / "random.safetensors"
     save_file(timm.create_model(architecture, pretrained=False, num_classes=0).state_dict(), path)
     return request.model_copy(update={"weights": str(path)})

@@ -96,12 +96,18 @@ def remove(store: Store, items: Sequence[Unwanted]) -> None:
     for item in items:
         is_run = item.path.parent == store.root / "runs"
         try:
-            with locks.held(store, item.path.name, lambda line: None, wait=False) if is_run else nullcontext():
+            with (
+                locks.held(store, item.path.name, lambda line: None, wait=False) if is_run else nullcontext()
+            ):
                 if content_of(item.path / "record.json") != item.record:
-                    raise InputError(f"{item.path} has changed since it was listed; it and what follows were not removed")
+                    raise InputError(
+                        f"{item.path} has changed since it was listed; it and what follows were not removed"
+                    )
                 shutil.rmtree(item.path)
         except Busy:
-            raise InputError(f"a process is working on {item.path}; it and what follows were not removed") from None
+            raise InputError(
+                f"a process is working on {item.path}; it and what follows were not removed"
+            ) from None
         except OSError as error:
             raise InputError(f"cannot remove {item.path}: {error.strerror or error}") from error
 

@@ -7,12 +7,20 @@ from cl_bench.records.record import RunRecord
 from cl_bench.records.sealed import DamagedRecord
 from cl_bench.records.store import Store
 
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE)  # a disk that is full, gone or broken
+FULL = (
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EROFS,
+    errno.EIO,
+    errno.ESTALE,
+)  # a disk that is full, gone or broken
 
 
 def goes_on(error: Exception) -> bool:
     """Whether a run that ended so was stopped, so that the same command goes on with it, rather than failed."""
-    return isinstance(error, TimeIsUp | CannotWrite | CannotRead) or (isinstance(error, OSError) and error.errno in FULL)
+    return isinstance(error, TimeIsUp | CannotWrite | CannotRead) or (
+        isinstance(error, OSError) and error.errno in FULL
+    )
 
 
 def note(failure: str, error: Exception, record: RunRecord, store: Store) -> str:
@@ -20,7 +28,11 @@ def note(failure: str, error: Exception, record: RunRecord, store: Store) -> str
     try:
         saved = store.load(record.spec) or record
         status = "running" if goes_on(error) else "failed"
-        store.save(saved.model_copy(update={"status": status, "failure": failure, "environments": record.environments}))
+        store.save(
+            saved.model_copy(
+                update={"status": status, "failure": failure, "environments": record.environments}
+            )
+        )
     except OSError as full:
         return f"; and the record could not be updated: {full.strerror}"
     except (CannotRead, DamagedRecord) as other:

@@ -13,7 +13,9 @@ from cl_bench.records.store import LeftOut
 from cl_bench.text.escape import csv_field
 
 
-def run_lines(records: Sequence[RunRecord], left_out: Sequence[LeftOut] = (), running: Container[str] = ()) -> list[dict]:
+def run_lines(
+    records: Sequence[RunRecord], left_out: Sequence[LeftOut] = (), running: Container[str] = ()
+) -> list[dict]:
     """One line per run: what it is, its state, every metric in every convention as a fraction, and what it cost.
 
     Those that are left out have a line without numbers. `running` are the ids of the runs that a process works on.
@@ -24,7 +26,15 @@ def run_lines(records: Sequence[RunRecord], left_out: Sequence[LeftOut] = (), ru
         state = {"done": "finished", "failed": "failed"}.get(record.status, "stopped")
         if state != "finished" and run_id in running:
             state = "running"
-        lines.append({"run_id": run_id, **_described(record.spec), "tasks_learned": len(record.tasks), "status": state, **_numbers(record)})
+        lines.append(
+            {
+                "run_id": run_id,
+                **_described(record.spec),
+                "tasks_learned": len(record.tasks),
+                "status": state,
+                **_numbers(record),
+            }
+        )
     empty = dict.fromkeys((*_described(None), *_numbers(None)))
     for found in left_out:
         method, _, run_id = found.folder.rpartition("-")
@@ -52,12 +62,16 @@ def _numbers(record: RunRecord | None) -> dict:
     several = done and not record.spec.joint
     tasks, line = record.tasks if record else (), {}
     for name in metrics.ACCURACY_CONVENTIONS:
-        line[f"accuracy_{name}"] = metrics.final_accuracy(record.correct, record.test_sizes, name) if done else None
+        line[f"accuracy_{name}"] = (
+            metrics.final_accuracy(record.correct, record.test_sizes, name) if done else None
+        )
         line[f"average_incremental_accuracy_{name}"] = (
             metrics.average_incremental_accuracy(record.correct, record.test_sizes, name) if several else None
         )
     for name in metrics.FORGETTING_CONVENTIONS:
-        line[f"forgetting_{name}"] = metrics.forgetting(record.correct, record.test_sizes, name) if done else None
+        line[f"forgetting_{name}"] = (
+            metrics.forgetting(record.correct, record.test_sizes, name) if done else None
+        )
     return line | {
         "inductive": record.certificate.inductive if record and record.certificate else None,
         "learn_seconds": sum(task.learn_seconds for task in tasks),
@@ -104,9 +118,13 @@ def write(lines: Sequence[dict], path: Path, kind: str) -> None:
             import pyarrow
             from pyarrow import parquet
         except ImportError as error:
-            raise InputError('Parquet files need pyarrow: pip install "cl-bench[parquet]", or export --format csv') from error
+            raise InputError(
+                'Parquet files need pyarrow: pip install "cl-bench[parquet]", or export --format csv'
+            ) from error
         parquet.write_table(pyarrow.Table.from_pylist(list(lines)), content)
     try:
         write_atomically(path, content.getvalue())
     except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror or error}; choose another file with --out") from error
+        raise InputError(
+            f"cannot write {path}: {error.strerror or error}; choose another file with --out"
+        ) from error

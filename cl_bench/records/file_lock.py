@@ -10,7 +10,14 @@ from typing import IO
 
 from cl_bench.errors import InputError
 
-NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EBADF, errno.EINVAL)  # what file systems without them answer
+NO_LOCKS = (
+    errno.ENOLCK,
+    errno.EOPNOTSUPP,
+    errno.ENOTSUP,
+    errno.ENOSYS,
+    errno.EBADF,
+    errno.EINVAL,
+)  # what file systems without them answer
 
 
 class CannotLock(InputError):
@@ -41,7 +48,9 @@ def is_taken(path: Path) -> bool:
     with ExitStack() as stack:
         try:
             try:
-                lock = stack.enter_context(open(path, "rb+"))  # network file systems lock what is open for writing alone
+                lock = stack.enter_context(
+                    open(path, "rb+")
+                )  # network file systems lock what is open for writing alone
             except OSError as error:
                 if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
                     raise

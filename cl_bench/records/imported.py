@@ -97,12 +97,16 @@ def described(**values) -> ImportedSpec:
     return build_config(ImportedSpec, [values], "the import")
 
 
-def read_matrix(path: Path, spec: ImportedSpec, test_sizes: tuple[int, ...] | None, percent: bool) -> ImportedRecord:
+def read_matrix(
+    path: Path, spec: ImportedSpec, test_sizes: tuple[int, ...] | None, percent: bool
+) -> ImportedRecord:
     """A lower triangle of accuracies, one line after each task. Raises InputError with the line and task of the first that cannot be used."""
     return from_file(matrix_file.read(path, spec.num_tasks), spec, test_sizes, percent)
 
 
-def from_file(found: MatrixFile, spec: ImportedSpec, test_sizes: tuple[int, ...] | None, percent: bool) -> ImportedRecord:
+def from_file(
+    found: MatrixFile, spec: ImportedSpec, test_sizes: tuple[int, ...] | None, percent: bool
+) -> ImportedRecord:
     """The record of a matrix that was read. Raises InputError where it does not fit what is said of it."""
     rows, path, signs = found.rows, found.path, found.percent
     if test_sizes is not None and len(test_sizes) != len(rows):
@@ -122,17 +126,28 @@ def from_file(found: MatrixFile, spec: ImportedSpec, test_sizes: tuple[int, ...]
             if not 0 <= value.number <= scale:
                 raise found.error(place, f", task {column}: {value.number:g} is not between 0 and {scale:g}")
             if test_sizes is not None and abs(count - round(count)) > unit + 1e-6:
-                raise found.error(place, f", task {column}: {value.number:g} of {size} images is not a whole number of images")
-        correct.append(tuple(round(value.number / scale * size) for value, size in zip(row, sizes, strict=False)))
+                raise found.error(
+                    place,
+                    f", task {column}: {value.number:g} of {size} images is not a whole number of images",
+                )
+        correct.append(
+            tuple(round(value.number / scale * size) for value, size in zip(row, sizes, strict=False))
+        )
     accuracy_matrix(correct, sizes)
-    return ImportedRecord(spec=spec, correct=tuple(correct), test_sizes=tuple(sizes), counted=test_sizes is not None)
+    return ImportedRecord(
+        spec=spec, correct=tuple(correct), test_sizes=tuple(sizes), counted=test_sizes is not None
+    )
 
 
 def doubts(record: ImportedRecord) -> list[str]:
     """What deserves a look in a matrix that can be used: a task that was hardly learned may be a fraction among percentages."""
     learned = [record.correct[task][task] / record.test_sizes[task] for task in range(len(record.correct))]
     low = [f"task {task} ({share:.2%})" for task, share in enumerate(learned, 1) if share <= 0.01]
-    return [f"at most 1 % right after learning: {', '.join(low)}; are there fractions among percentages?"] if low else []
+    return (
+        [f"at most 1 % right after learning: {', '.join(low)}; are there fractions among percentages?"]
+        if low
+        else []
+    )
 
 
 def save(record: ImportedRecord, root: Path) -> Path:
@@ -163,7 +178,9 @@ def require_same(record: ImportedRecord, root: Path) -> None:
     """Raises InputError where the results folder holds another matrix under the same name, benchmark and seed."""
     path = place(record, root)
     if not is_missing(path) and _read(path) != record:
-        raise InputError(f"{path} holds another matrix of {record.spec.display} on {record.spec.benchmark}; give another --seed, or remove it first")
+        raise InputError(
+            f"{path} holds another matrix of {record.spec.display} on {record.spec.benchmark}; give another --seed, or remove it first"
+        )
 
 
 def records(root: Path) -> list[ImportedRecord]:
@@ -191,5 +208,9 @@ def _read(path: Path) -> ImportedRecord:
     try:
         return ImportedRecord.model_validate_json(data)
     except ValueError as error:
-        reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error).splitlines()[0]
-        raise InputError(f"{path} is not an imported matrix ({reason}); import it again or remove it") from error
+        reason = (
+            error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error).splitlines()[0]
+        )
+        raise InputError(
+            f"{path} is not an imported matrix ({reason}); import it again or remove it"
+        ) from error

@@ -63,7 +63,10 @@ def summaries(store: Store) -> list[Summary]:
         if old and stamp and old.stamp == stamp:
             found[folder.name] = old
         elif summary := _summary(store, folder):
-            if stamp is None or summary.status in ("unreadable", "misplaced"):  # which depends on more than this file
+            if stamp is None or summary.status in (
+                "unreadable",
+                "misplaced",
+            ):  # which depends on more than this file
                 summed.append(summary)
                 continue
             found[folder.name] = _Entry(stamp=stamp, summary=summary)
@@ -124,4 +127,6 @@ def _left_out(found: LeftOut) -> Summary:
     method, _, run_id = found.folder.rpartition("-")
     spec, status = found.spec, "misplaced" if found.kind == "copy" else found.kind
     told = (spec.label, spec.benchmark_name(), spec.seed_name()) if spec else (method, "", "")
-    return Summary(found.folder, run_id, status, 0, spec.num_learned if spec else 0, None, *told, found.reason)
+    return Summary(
+        found.folder, run_id, status, 0, spec.num_learned if spec else 0, None, *told, found.reason
+    )

@@ -13,7 +13,12 @@ from cl_bench.records.record import RunRecord
 from cl_bench.records.sealed import DamagedRecord, content_of, entries, is_missing
 from cl_bench.records.store import BROKEN_ARCHIVE, LeftOut, Store
 
-FILES = ("spec.json", "predictions.npz", "log.txt", "checkpoint-*.safetensors")  # of a run, copied before the record that vouches for them
+FILES = (
+    "spec.json",
+    "predictions.npz",
+    "log.txt",
+    "checkpoint-*.safetensors",
+)  # of a run, copied before the record that vouches for them
 
 
 @dataclass
@@ -46,7 +51,9 @@ def merge(target: Store, sources: list[Store], compact: bool) -> Merged:
                 done.warnings.append(f"left out: {found[1]} is not finished")
             elif run_id not in best or _further(found, best[run_id]):
                 best[run_id] = found
-    wanted = {run_id: found for run_id, found in best.items() if run_id not in here or _further(found, here[run_id])}
+    wanted = {
+        run_id: found for run_id, found in best.items() if run_id not in here or _further(found, here[run_id])
+    }
     others = [(record, store) for store in sources for record in imported.records(store.root)]
     for record, store in others:
         for root in (target.root, *(source.root for source in sources if source is not store)):
@@ -60,7 +67,9 @@ def merge(target: Store, sources: list[Store], compact: bool) -> Merged:
         for record, _ in others:
             imported.save(record, target.root)
     except OSError as error:
-        raise InputError(f"cannot write {target.root}: {error.strerror or error}; free space and repeat the command") from error
+        raise InputError(
+            f"cannot write {target.root}: {error.strerror or error}; free space and repeat the command"
+        ) from error
     _say_left_out([*left_here, *left_out], target, done)
     return done
 
@@ -79,7 +88,9 @@ def _runs(store: Store) -> tuple[dict[str, Found], list[LeftOut]]:
     return found, left_out
 
 
-def _bring(record: RunRecord, folder: Path, target: Store, compact: bool, unread: set[str], done: Merged) -> None:
+def _bring(
+    record: RunRecord, folder: Path, target: Store, compact: bool, unread: set[str], done: Merged
+) -> None:
     """Copy a run, unless what the target has of it cannot be read or is being worked on."""
     place = target.folder(record.spec)
     if place.name in unread:

@@ -34,13 +34,17 @@ def accuracy_matrix(correct: Counts, test_sizes: Sequence[int]) -> list[list[flo
 
 
 @lru_cache(maxsize=16)  # the metrics of a run are asked for one after the other
-def _matrix(correct: tuple[tuple[int, ...], ...], test_sizes: tuple[int, ...]) -> tuple[tuple[float, ...], ...]:
+def _matrix(
+    correct: tuple[tuple[int, ...], ...], test_sizes: tuple[int, ...]
+) -> tuple[tuple[float, ...], ...]:
     if not correct:
         raise ValueError("the accuracy matrix is empty: no task has been evaluated")
     joint = len(correct) == 1 and len(correct[0]) == len(test_sizes)
     for t, row in enumerate(correct):
         if len(row) != t + 1 and not joint:
-            raise ValueError(f"row {t + 1} of the accuracy matrix has {len(row)} entries, expected {t + 1} (one per task seen); is it transposed?")
+            raise ValueError(
+                f"row {t + 1} of the accuracy matrix has {len(row)} entries, expected {t + 1} (one per task seen); is it transposed?"
+            )
     if len(correct[-1]) > len(test_sizes):
         raise ValueError(f"{len(correct[-1])} tasks evaluated but {len(test_sizes)} test sizes given")
     if any(size < 1 for size in test_sizes):
@@ -61,7 +65,9 @@ def accuracy_curve(correct: Counts, test_sizes: Sequence[int], convention: str =
     return [sum(row) / sum(test_sizes[: len(row)]) for row in correct]
 
 
-def accuracy_after(correct: Counts, test_sizes: Sequence[int], task: int, convention: str = "task_mean") -> float:
+def accuracy_after(
+    correct: Counts, test_sizes: Sequence[int], task: int, convention: str = "task_mean"
+) -> float:
     """Average accuracy over the tasks seen after learning `task` (0-based)."""
     return accuracy_curve(correct, test_sizes, convention)[task]
 
@@ -71,7 +77,9 @@ def final_accuracy(correct: Counts, test_sizes: Sequence[int], convention: str =
     return accuracy_after(correct, test_sizes, len(correct) - 1, convention)
 
 
-def average_incremental_accuracy(correct: Counts, test_sizes: Sequence[int], convention: str = "task_mean") -> float:
+def average_incremental_accuracy(
+    correct: Counts, test_sizes: Sequence[int], convention: str = "task_mean"
+) -> float:
     """Mean over t of the average accuracy after task t."""
     return sum(accuracy_curve(correct, test_sizes, convention)) / len(correct)
 
@@ -85,7 +93,9 @@ def forgetting(correct: Counts, test_sizes: Sequence[int], convention: str = "ch
         return None
     drops = []
     for j in range(last):
-        rows = {"chaudhry": range(j, last), "max_including_last": range(j, last + 1), "diagonal": (j,)}[convention]
+        rows = {"chaudhry": range(j, last), "max_including_last": range(j, last + 1), "diagonal": (j,)}[
+            convention
+        ]
         drops.append(max(matrix[t][j] for t in rows) - matrix[last][j])
     return sum(drops) / last
 
@@ -126,6 +136,8 @@ class Conventions:
 MEASURES = {
     "accuracy": lambda r, c: metrics.final_accuracy(r.correct, r.test_sizes, c.accuracy),
     "forgetting": lambda r, c: metrics.forgetting(r.correct, r.test_sizes, c.forgetting),
-    "incremental": lambda r, c: None if r.spec.joint else metrics.average_incremental_accuracy(r.correct, r.test_sizes, c.accuracy),
+    "incremental": lambda r, c: (
+        None if r.spec.joint else metrics.average_incremental_accuracy(r.correct, r.test_sizes, c.accuracy)
+    ),
     "transfer": lambda r, c: metrics.backward_transfer(r.correct, r.test_sizes),
 }

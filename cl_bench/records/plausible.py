@@ -53,7 +53,9 @@ def _of_task(task: TaskRecord, spec: RunSpec, number: int, sizes: tuple[int, ...
     if not spec.joint and task.classes != spec.task_classes[number - 1]:
         return f"classes {list(task.classes)} instead of {list(spec.task_classes[number - 1])}"
     numbers = {name: getattr(task, name) for name in COUNTED}
-    wrong = next((name for name, value in numbers.items() if not 0 <= value <= LARGEST), None)  # false for NaN too
+    wrong = next(
+        (name for name, value in numbers.items() if not 0 <= value <= LARGEST), None
+    )  # false for NaN too
     if wrong:
         return f"{wrong} is {numbers[wrong]}"
     if task.kept_losses is not None and len(task.kept_losses) != min(number, 2):
@@ -68,7 +70,13 @@ COUNTED = (
 
 
 def _of_certificate(found: Certificate) -> str | None:
-    counts = (found.changed_in_batches, found.changed_when_shuffled, found.right_alone, found.right_in_batches, found.right_when_shuffled)
+    counts = (
+        found.changed_in_batches,
+        found.changed_when_shuffled,
+        found.right_alone,
+        found.right_in_batches,
+        found.right_when_shuffled,
+    )
     if found.images < 1 or found.batch < 1 or not all(0 <= count <= found.images for count in counts):
         return f"a certificate of {found.images} images with counts {list(counts)}"
     return None

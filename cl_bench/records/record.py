@@ -12,7 +12,17 @@ CORE_VERSIONS: dict[Precision, int] = {"fp32": 3, "bf16": 4}
 
 
 # fields of a specification that are no identity
-CARRIED = {"dataset_argument", "data", "label", "display", "smoke", "keeps", "as_published", "command", "losses"}
+CARRIED = {
+    "dataset_argument",
+    "data",
+    "label",
+    "display",
+    "smoke",
+    "keeps",
+    "as_published",
+    "command",
+    "losses",
+}
 VERSIONS = ("core_version", "method_version", "precision")  # of a run's identity: what it was computed by
 
 
@@ -35,12 +45,16 @@ class RunSpec(Strict):
     data_seed: int
     backbone: BackboneSpec
     weights_sha256: str
-    plugins: dict[str, str] = {}  # "methods" and "datasets" -> digest of the file that brought the method or data set, where it is the user's own
+    plugins: dict[
+        str, str
+    ] = {}  # "methods" and "datasets" -> digest of the file that brought the method or data set, where it is the user's own
     text_sha256: str | None = None  # of class names and sentences, where the backbone reads text
     transform: Transform
     precision: Precision = "fp32"  # of the frozen network in training and evaluation
     limit: int | None = None  # at most this many training images in all: a trial
-    validation: float | None = None  # fraction of the training images held out and evaluated on instead of the test set
+    validation: float | None = (
+        None  # fraction of the training images held out and evaluated on instead of the test set
+    )
     label: str  # the method with the options that differ from the benchmark's preset
     display: str  # the method's name in tables
     smoke: bool = False
@@ -65,7 +79,9 @@ class RunSpec(Strict):
         values["backbone"].pop("weights")
         if not values["plugins"]:  # what the package brings has versions
             values.pop("plugins")
-        if values["transform"]["augmenter"] == "batched" or values["transform"]["augment"] == "none":  # older records, without it, keep their ids
+        if (
+            values["transform"]["augmenter"] == "batched" or values["transform"]["augment"] == "none"
+        ):  # older records, without it, keep their ids
             values["transform"].pop("augmenter")
         return values
 
@@ -90,7 +106,9 @@ class RunSpec(Strict):
 
     def twin_id(self) -> str:
         """As run_id, but the same whatever the versions, the precision and the options."""
-        return digest({key: value for key, value in self.identity().items() if key not in ("options", *VERSIONS)})[:16]
+        return digest(
+            {key: value for key, value in self.identity().items() if key not in ("options", *VERSIONS)}
+        )[:16]
 
     def benchmark_id(self) -> str:
         """The same for all runs that may stand in one table: data, split sizes, backbone, trial limits."""
@@ -104,7 +122,11 @@ class RunSpec(Strict):
         if not self.dataset_argument:
             return ""
         path, _, options = self.dataset_argument.partition("?")
-        return ":" + str(Path(*Path(path).parts[-depth:])) + ("?nested" if "nested" in options.split("&") else "")
+        return (
+            ":"
+            + str(Path(*Path(path).parts[-depth:]))
+            + ("?nested" if "nested" in options.split("&") else "")
+        )
 
     def benchmark_key(self, depth: int = 1) -> str:
         """Data set and number of tasks, such as "glyphs/10"."""
@@ -113,12 +135,20 @@ class RunSpec(Strict):
     def is_called(self, benchmark: str) -> bool:
         """Whether a name is this benchmark's: a folder may be left out, or named by as much of its path as tells it apart."""
         parts = Path(self.dataset_argument or "").parts
-        return benchmark == f"{self.dataset}/{self.num_tasks}" or benchmark in [self.benchmark_key(depth + 1) for depth in range(max(1, len(parts)))]
+        return benchmark == f"{self.dataset}/{self.num_tasks}" or benchmark in [
+            self.benchmark_key(depth + 1) for depth in range(max(1, len(parts)))
+        ]
 
     def benchmark_name(self, depth: int = 1) -> str:
         """Such as "glyphs/10", with every deviation from the full protocol spelled out."""
         marks = [f"trial: at most {self.limit} training images"] if self.limit else []
-        marks += [f"validation: {self.validation:.0%} of the training images held out and evaluated on, not the test set"] if self.validation else []
+        marks += (
+            [
+                f"validation: {self.validation:.0%} of the training images held out and evaluated on, not the test set"
+            ]
+            if self.validation
+            else []
+        )
         marks += ["smoke benchmark"] if self.smoke else []
         return self.benchmark_key(depth) + (f" ({'; '.join(marks)})" if marks else "")
 
@@ -140,13 +170,21 @@ class TaskRecord(Strict):
     learn_seconds: float
     evaluate_seconds: float
     peak_memory_bytes: int
-    micro_batch: int | None = None  # images that went through the network at a time, where memory did not suffice for a batch
-    kept_losses: tuple[float, ...] | None = None  # see `Method.mean_loss`: of tasks 1 and 2, as far as learned, where it was asked for
-    first_task_of: str | None = None  # the run that trained this first task, where several share it; its seconds are counted here too
+    micro_batch: int | None = (
+        None  # images that went through the network at a time, where memory did not suffice for a batch
+    )
+    kept_losses: tuple[float, ...] | None = (
+        None  # see `Method.mean_loss`: of tasks 1 and 2, as far as learned, where it was asked for
+    )
+    first_task_of: str | None = (
+        None  # the run that trained this first task, where several share it; its seconds are counted here too
+    )
 
     def outcome(self) -> dict:
         """The values that must be equal, bit for bit, whenever the run is repeated on the same machine."""
-        return self.model_dump(mode="json", exclude={"learn_seconds", "evaluate_seconds", "peak_memory_bytes", "first_task_of"})
+        return self.model_dump(
+            mode="json", exclude={"learn_seconds", "evaluate_seconds", "peak_memory_bytes", "first_task_of"}
+        )
 
 
 class Certificate(Strict):
@@ -180,10 +218,14 @@ class RunRecord(Strict):
     """A run's specification and its tasks so far; written after every task."""
 
     spec: RunSpec
-    status: Literal["running", "done", "failed"]  # running: begun and not finished, also where it was stopped; see `cl_bench.records.states`
+    status: Literal[
+        "running", "done", "failed"
+    ]  # running: begun and not finished, also where it was stopped; see `cl_bench.records.states`
     failure: str | None = None  # why it failed or, as far as known, stopped
     test_sizes: tuple[int, ...]
-    duplicates: int | None = None  # evaluation images that are pixel for pixel among those learned; None: nobody has counted
+    duplicates: int | None = (
+        None  # evaluation images that are pixel for pixel among those learned; None: nobody has counted
+    )
     tasks: tuple[TaskRecord, ...] = ()
     threads: int
     environments: tuple[dict[str, Any], ...]  # one per start of the run
@@ -196,7 +238,11 @@ class RunRecord(Strict):
 
     def outcome(self) -> dict:
         """What an interrupted and an uninterrupted run must agree on."""
-        return {"spec": self.spec.identity(), "test_sizes": list(self.test_sizes), "tasks": [task.outcome() for task in self.tasks]}
+        return {
+            "spec": self.spec.identity(),
+            "test_sizes": list(self.test_sizes),
+            "tasks": [task.outcome() for task in self.tasks],
+        }
 
 
 def digest(value) -> str:

@@ -17,7 +17,9 @@ from cl_bench.records.store import BROKEN_ARCHIVE, Store
 Say = Callable[[str], None]
 
 
-def save(record: RunRecord, store: Store, tensors: bytes, predictions: dict[str, np.ndarray], truth: np.ndarray) -> None:
+def save(
+    record: RunRecord, store: Store, tensors: bytes, predictions: dict[str, np.ndarray], truth: np.ndarray
+) -> None:
     """Checkpoint and predictions (with the true classes beside them) first, then the record that vouches for them, then the older checkpoint goes."""
     folder = store.folder(record.spec)
     try:
@@ -36,7 +38,9 @@ def save(record: RunRecord, store: Store, tensors: bytes, predictions: dict[str,
 
 def cannot_write(folder: Path, error: OSError) -> CannotWrite:
     """The failure of a run that cannot save; what it saved before is kept."""
-    return CannotWrite(f"cannot write {folder}: {error.strerror}; free space and repeat the command, finished tasks are kept")
+    return CannotWrite(
+        f"cannot write {folder}: {error.strerror}; free space and repeat the command, finished tasks are kept"
+    )
 
 
 def checkpoint_path(folder: Path, tasks: int) -> Path:
@@ -83,9 +87,14 @@ def damage(record: RunRecord, folder: Path, compact: bool | None = None) -> list
     last, found = len(record.tasks), []
     path = checkpoint_path(folder, last)
     if not compact:
-        found += _unlike(path, lambda data: hashlib.sha256(data).hexdigest() == record.tasks[-1].checkpoint_sha256)
+        found += _unlike(
+            path, lambda data: hashlib.sha256(data).hexdigest() == record.tasks[-1].checkpoint_sha256
+        )
     kept = range(last - 1, last) if compact else range(last)
-    return found + _unlike(folder / "predictions.npz", lambda data: _digests(data, kept) == [record.tasks[t].predictions_sha256 for t in kept])
+    return found + _unlike(
+        folder / "predictions.npz",
+        lambda data: _digests(data, kept) == [record.tasks[t].predictions_sha256 for t in kept],
+    )
 
 
 def _unlike(path: Path, is_named: Callable[[bytes], bool]) -> list[str]:

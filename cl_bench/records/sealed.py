@@ -17,7 +17,9 @@ from cl_bench.errors import CannotRead
 from cl_bench.records.plausible import contradiction
 from cl_bench.records.record import RunRecord
 
-_WRITTEN = re.compile(rb'\{"digest": "(?P<digest>\w+)", "run_id": "(?P<run_id>\w+)", "record":\n(?P<content>.+)\n\}\n')
+_WRITTEN = re.compile(
+    rb'\{"digest": "(?P<digest>\w+)", "run_id": "(?P<run_id>\w+)", "record":\n(?P<content>.+)\n\}\n'
+)
 
 
 class DamagedRecord(Exception):
@@ -66,7 +68,9 @@ def entries(folder: Path, *patterns: str) -> list[Path]:
 def seal(record: RunRecord) -> bytes:
     """The content of the record's file."""
     content = canonical_json(record.model_dump(mode="json"))
-    head = f'{{"digest": "{sha256(content.encode()).hexdigest()}", "run_id": "{record.spec.run_id()}", "record":'
+    head = (
+        f'{{"digest": "{sha256(content.encode()).hexdigest()}", "run_id": "{record.spec.run_id()}", "record":'
+    )
     return f"{head}\n{content}\n}}\n".encode()
 
 
@@ -80,14 +84,25 @@ def read_record(path: Path) -> RunRecord:
         record = RunRecord.model_validate_json(content)
         run_id = record.spec.run_id()
     except ValidationError as error:
-        strange = [".".join(map(str, found["loc"])) for found in error.errors() if found["type"] == "extra_forbidden"]
+        strange = [
+            ".".join(map(str, found["loc"])) for found in error.errors() if found["type"] == "extra_forbidden"
+        ]
         if unchanged and strange:
-            raise CannotRead(path, f"it was written by another version, with what this one does not know ({', '.join(strange[:3])})") from error
-        raise DamagedRecord(f"{path} is truncated or not a record ({error.error_count()} bad values)") from error
+            raise CannotRead(
+                path,
+                f"it was written by another version, with what this one does not know ({', '.join(strange[:3])})",
+            ) from error
+        raise DamagedRecord(
+            f"{path} is truncated or not a record ({error.error_count()} bad values)"
+        ) from error
     except (ValueError, KeyError, TypeError) as error:
-        raise DamagedRecord(f"{path} is truncated or not a record ({type(error).__name__}: {error})") from error
+        raise DamagedRecord(
+            f"{path} is truncated or not a record ({type(error).__name__}: {error})"
+        ) from error
     if not unchanged:
-        raise DamagedRecord(f"{path} was changed after it was written (its content does not match its digest)")
+        raise DamagedRecord(
+            f"{path} was changed after it was written (its content does not match its digest)"
+        )
     if stated_id != run_id:
         raise DamagedRecord(f"{path} does not belong to its run id")
     if wrong := contradiction(record):

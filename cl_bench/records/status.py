@@ -31,7 +31,18 @@ def of_plan(specs: Sequence[RunSpec], store: Store) -> Listing:
         summary = known.get(store.folder(spec).name)
         if summary is None:
             state = state_of(store, spec)
-            summary = Summary("", spec.run_id(), "", 0, spec.num_learned, None, spec.label, spec.benchmark_name(), spec.seed_name(), None)
+            summary = Summary(
+                "",
+                spec.run_id(),
+                "",
+                0,
+                spec.num_learned,
+                None,
+                spec.label,
+                spec.benchmark_name(),
+                spec.seed_name(),
+                None,
+            )
             found.append((state.name, state.reason, summary))
         else:
             found.append((*state_of_summary(store, summary), summary))

@@ -71,7 +71,9 @@ class Store:
 
     def __init__(self, root: Path):
         self.root = Path(root)
-        self._known: dict[int, tuple[RunSpec, Path]] = {}  # the folders that `records` has read, by the specification object in memory
+        self._known: dict[
+            int, tuple[RunSpec, Path]
+        ] = {}  # the folders that `records` has read, by the specification object in memory
 
     def prepare(self) -> None:
         """Create the folder; raises InputError when it cannot be written or locked."""
@@ -95,11 +97,15 @@ class Store:
         for folder in (self.root, self.root / "runs"):
             try:
                 if not is_missing(folder) and not os.path.isdir(folder):
-                    raise InputError(f"{folder} is not a folder; a results folder holds runs, choose one with --results")
+                    raise InputError(
+                        f"{folder} is not a folder; a results folder holds runs, choose one with --results"
+                    )
             except CannotRead as error:
                 if error.errno not in (errno.ENAMETOOLONG, errno.ENOTDIR):
                     raise
-                raise InputError(f"{str(folder)[:100]} cannot be a results folder: {error.reason}; choose one with --results") from error
+                raise InputError(
+                    f"{str(folder)[:100]} cannot be a results folder: {error.reason}; choose one with --results"
+                ) from error
 
     def folder(self, spec: RunSpec) -> Path:
         """The run's own folder (it may not exist yet)."""
@@ -127,18 +133,29 @@ class Store:
         if is_missing(runs):
             return []
         try:
-            names = sorted(entry.name for entry in os.scandir(runs) if not entry.name.startswith(".") and not os.path.isfile(entry))
+            names = sorted(
+                entry.name
+                for entry in os.scandir(runs)
+                if not entry.name.startswith(".") and not os.path.isfile(entry)
+            )
         except OSError as error:
             raise CannotRead(runs, error) from error
         return [runs / name for name in names if ASIDE not in name]
 
     def find(self, run: str) -> Path:
         """The folder of the run with this id, unique beginning of an id, or folder. Raises InputError."""
-        given, ids = Path(run), {folder: folder.name.rpartition("-")[2] for folder in self.folders() if _has_record(folder)}
-        if len(given.parts) > 1 and os.path.realpath(given.absolute().parent) != os.path.realpath(self.root / "runs"):
+        given, ids = (
+            Path(run),
+            {folder: folder.name.rpartition("-")[2] for folder in self.folders() if _has_record(folder)},
+        )
+        if len(given.parts) > 1 and os.path.realpath(given.absolute().parent) != os.path.realpath(
+            self.root / "runs"
+        ):
             raise InputError(f"{run} is not a run in {self.root}; --results names the results folder")
         found = [folder for folder, run_id in ids.items() if given.name in (folder.name, run_id)]
-        found = found or [folder for folder, run_id in ids.items() if given.name and run_id.startswith(given.name)]
+        found = found or [
+            folder for folder, run_id in ids.items() if given.name and run_id.startswith(given.name)
+        ]
         if len(found) != 1:
             what = f"{len(found)} runs begin with" if found else "no run is called"
             raise InputError(f"{what} {run!r} in {self.root}; `cl-bench ls runs` lists their ids")
@@ -165,7 +182,9 @@ class Store:
                 if path.name in ("record.json", "predictions.npz") or path.name.startswith("checkpoint-"):
                     path.rename(aside / path.name)
         except OSError as error:
-            raise CannotWrite(f"cannot move what is damaged in {folder} to {aside}: {error.strerror or error}") from error
+            raise CannotWrite(
+                f"cannot move what is damaged in {folder} to {aside}: {error.strerror or error}"
+            ) from error
         return aside
 
     def records(self) -> Iterator[RunRecord | LeftOut]:
@@ -190,8 +209,17 @@ class Store:
             self._known[id(record.spec)] = (record.spec, folder)
             return record
         if _has_record(folder.with_name(own)):  # a copy must not count as another run
-            return LeftOut(path, "copy", f"{folder} is a copy of the run {own}; merge results folders with `cl-bench merge`")
-        return LeftOut(path, "misplaced", f"{folder} holds the run {own}; name the folder so to have it counted", record.spec)
+            return LeftOut(
+                path,
+                "copy",
+                f"{folder} is a copy of the run {own}; merge results folders with `cl-bench merge`",
+            )
+        return LeftOut(
+            path,
+            "misplaced",
+            f"{folder} holds the run {own}; name the folder so to have it counted",
+            record.spec,
+        )
 
 
 def _has_record(folder: Path) -> bool:

@@ -16,10 +16,14 @@ from cl_bench.report.table import COLUMNS, Cell, Difference, Line, Table, cell, 
 def table(layout: TableLayout, grid: Sequence[Sequence[Row | None]], found: Found) -> Table:
     """The table of a specification; `grid` has the runs of every row and column."""
     groups = [(column.heading, list(layout.metrics)) for column in layout.columns]
-    made = Table(layout.name, layout.title, groups, [], labels=list(layout.labels), method_column=layout.method_column)
+    made = Table(
+        layout.name, layout.title, groups, [], labels=list(layout.labels), method_column=layout.method_column
+    )
     letters: dict[str, str] = {}
     planned = [
-        sorted({record.spec.seed_name() for row in column if row and not row.imported for record in row.records})
+        sorted(
+            {record.spec.seed_name() for row in column if row and not row.imported for record in row.records}
+        )
         for column in zip(*grid, strict=True)
     ]
     for wanted, rows in zip(layout.rows, grid, strict=True):
@@ -39,7 +43,9 @@ def table(layout: TableLayout, grid: Sequence[Sequence[Row | None]], found: Foun
     made.notes += [f"{letter}: {reason}." for reason, letter in letters.items()]
     if letters or any(line.quiet for line in made.lines):
         header = found.registry.header
-        made.notes.append(f"Published: {header.title} ({header.venue}), {found.registry.titles[layout.published]}; in brackets ours - published.")
+        made.notes.append(
+            f"Published: {header.title} ({header.venue}), {found.registry.titles[layout.published]}; in brackets ours - published."
+        )
     return made
 
 
@@ -59,7 +65,9 @@ def _columns_note(columns: Sequence[Sequence[Row]]) -> str:
 
 def _say_n(made: Table) -> None:
     """Give a number its n where not all of the table have the same; cells with missing seeds say so already."""
-    cells = [cell_ for line in made.lines if not line.quiet for cell_ in line.cells if cell_.value is not None]
+    cells = [
+        cell_ for line in made.lines if not line.quiet for cell_ in line.cells if cell_.value is not None
+    ]
     counts = [len(cell_.row.finished) for cell_ in cells]
     for cell_, count in zip(cells, counts, strict=True):
         if len(set(counts)) > 1 and "seeds)" not in cell_.text:
@@ -74,7 +82,9 @@ def _title(wanted: RowLayout, rows: Sequence[Row | None]) -> str:
     return title + "".join(mark for mark in MARKS if any(mark in row.marks for row in present))
 
 
-def _line(layout: TableLayout, wanted: RowLayout, rows: Sequence[Row | None], planned: Sequence[list], found: Found) -> Line:
+def _line(
+    layout: TableLayout, wanted: RowLayout, rows: Sequence[Row | None], planned: Sequence[list], found: Found
+) -> Line:
     cells = []
     for row, seeds in zip(rows, planned, strict=True):
         for metric in layout.metrics:
@@ -89,7 +99,9 @@ def _line(layout: TableLayout, wanted: RowLayout, rows: Sequence[Row | None], pl
     return Line(_title(wanted, rows), cells, labels, wanted.rule, bound)
 
 
-def _published_line(layout: TableLayout, wanted: RowLayout, rows: Sequence[Row | None], found: Found, letters: dict[str, str]) -> Line | None:
+def _published_line(
+    layout: TableLayout, wanted: RowLayout, rows: Sequence[Row | None], found: Found, letters: dict[str, str]
+) -> Line | None:
     """The paper's numbers for a row, the difference of ours where the two may be compared, and a letter with the reason where not."""
     cells = []
     for column, row in zip(layout.columns, rows, strict=True):
@@ -97,20 +109,37 @@ def _published_line(layout: TableLayout, wanted: RowLayout, rows: Sequence[Row |
             place = column.published or column.benchmark
             named = column.published is not None  # else it may be the user's own
             with pointing_at(wanted.at):
-                theirs = found.registry.number(layout.published, wanted.published, place, metric, named) if metric in METRICS else None
+                theirs = (
+                    found.registry.number(layout.published, wanted.published, place, metric, named)
+                    if metric in METRICS
+                    else None
+                )
             if theirs is None:
                 cells.append(Cell(metric=metric))
                 continue
-            made = Cell(number(theirs.mean / 100, None if theirs.spread is None else theirs.spread / 100), metric=metric)
+            made = Cell(
+                number(theirs.mean / 100, None if theirs.spread is None else theirs.spread / 100),
+                metric=metric,
+            )
             ours = cell(row, metric, found.conventions)
             if row and ours.value is not None:
-                reasons = ["imported, not run here"] if row.imported else found.registry.why_not(theirs, row.spec, found.conventions)
-                caveats = ["not comparable: " + ", ".join(reasons)] if reasons else found.registry.doubts(theirs, row.spec)
+                reasons = (
+                    ["imported, not run here"]
+                    if row.imported
+                    else found.registry.why_not(theirs, row.spec, found.conventions)
+                )
+                caveats = (
+                    ["not comparable: " + ", ".join(reasons)]
+                    if reasons
+                    else found.registry.doubts(theirs, row.spec)
+                )
                 if not reasons:
                     made.text += f" ({float(metrics.percent(ours.value)) - theirs.mean:+.2f})"
                 made.marks = ",".join(letters.setdefault(caveat, _letter(len(letters))) for caveat in caveats)
             if theirs.by:
-                made.marks += ("," if made.marks else "") + letters.setdefault(f"run by the authors of {theirs.by}", _letter(len(letters)))
+                made.marks += ("," if made.marks else "") + letters.setdefault(
+                    f"run by the authors of {theirs.by}", _letter(len(letters))
+                )
             cells.append(made)
     return Line("published", cells, quiet=True) if any(made.text != Cell().text for made in cells) else None
 
@@ -141,12 +170,18 @@ def _compare(layout: TableLayout, grid: Sequence[Sequence[Row | None]], found: F
                 continue
             _warn_of_other_orders(layout.name, row, grid[base][index], found)
             if row.ran and grid[base][index].ran and not significance.pairs(row, grid[base][index]):
-                found.warnings.append(f"{layout.name}: no two runs of {row.title} and {made.baseline} on {column.heading} share order and seeds")
+                found.warnings.append(
+                    f"{layout.name}: no two runs of {row.title} and {made.baseline} on {column.heading} share order and seeds"
+                )
             for offset, metric in enumerate(layout.metrics):
-                result = significance.compare(row, grid[base][index], metric, found.conventions, (found.answers, found.answers))
+                result = significance.compare(
+                    row, grid[base][index], metric, found.conventions, (found.answers, found.answers)
+                )
                 if result:
                     cell_ = line.cells[index * len(layout.metrics) + offset]
-                    made.differences.append(Difference.of(line.title, column.heading, heading(metric), result))
+                    made.differences.append(
+                        Difference.of(line.title, column.heading, heading(metric), result)
+                    )
                     compared.append((cell_, result.p, made.differences[-1]))
     tested = [(cell_, p, difference) for cell_, p, difference in compared if p is not None]
     for (cell_, _, difference), p in zip(tested, significance.holm([p for _, p, _ in tested]), strict=True):
@@ -157,21 +192,32 @@ def _compare(layout: TableLayout, grid: Sequence[Sequence[Row | None]], found: F
 def _warn_of_other_orders(where: str, row: Row, baseline: Row, found: Found) -> None:
     """One line where seeds of one name learned the classes in different orders, which cannot be paired."""
     others = {record.spec.seed_name(): record.spec.task_classes for record in baseline.ran}
-    seeds = [r.spec.seed_name() for r in row.ran if others.get(r.spec.seed_name(), r.spec.task_classes) != r.spec.task_classes]
+    seeds = [
+        r.spec.seed_name()
+        for r in row.ran
+        if others.get(r.spec.seed_name(), r.spec.task_classes) != r.spec.task_classes
+    ]
     if seeds:
-        found.warnings.append(f"{where}: seeds {', '.join(seeds)} of {row.title} and {baseline.title} have different class orders and are not paired")
+        found.warnings.append(
+            f"{where}: seeds {', '.join(seeds)} of {row.title} and {baseline.title} have different class orders and are not paired"
+        )
 
 
 def of_benchmark(benchmark: Benchmark, conventions: Conventions) -> Table:
     """All rows of a benchmark with all metrics and the number of seeds."""
-    lines = [Line(row.title, [cell(row, metric, conventions) for metric in COLUMNS], bound=row.joint) for row in benchmark.rows]
+    lines = [
+        Line(row.title, [cell(row, metric, conventions) for metric in COLUMNS], bound=row.joint)
+        for row in benchmark.rows
+    ]
     for before, line in zip(lines, lines[1:], strict=False):
         line.rule = line.bound and not before.bound
     rank(lines)
     found = notes.of_table([benchmark.rows], conventions, list(COLUMNS))
     if benchmark.shared_options:
         found.insert(3, f"All rows: {', '.join(benchmark.shared_options)}.")
-    own = benchmark.spec and benchmark.spec.dataset_argument  # a user's data: other reports may be about others of the same name
+    own = (
+        benchmark.spec and benchmark.spec.dataset_argument
+    )  # a user's data: other reports may be about others of the same name
     data = f"data {benchmark.spec.manifest_digest[:8]}, " if own else ""
     title = f"{benchmark.name} — {data}backbone {benchmark.backbone}; percent"
     return Table(benchmark.slug, title, [("", list(COLUMNS))], lines, found, counted=True)

@@ -13,7 +13,11 @@ MOST_NAMED = 8
 
 def document(tables: Sequence[Table]) -> str:
     """A LaTeX document with one booktabs table each; the table environments can be pasted by themselves."""
-    head = [r"\documentclass{article}", r"\usepackage[margin=2.5cm]{geometry}", *(f"\\usepackage{package}" for package in PACKAGES)]
+    head = [
+        r"\documentclass{article}",
+        r"\usepackage[margin=2.5cm]{geometry}",
+        *(f"\\usepackage{package}" for package in PACKAGES),
+    ]
     return "\n".join([*head, r"\begin{document}", *map(environment, tables), r"\end{document}", ""])
 
 
@@ -27,7 +31,10 @@ def environment(table: Table) -> str:
         cells = [_cell(found) for found in line.cells]
         first, *rest = map(escape, table.words(line))
         parts = [_guarded(first), *rest, *cells, *_count(table, line)]
-        body.append(" & ".join(rf"{{\footnotesize {part}}}" if line.quiet and part else part for part in parts) + r" \\")
+        body.append(
+            " & ".join(rf"{{\footnotesize {part}}}" if line.quiet and part else part for part in parts)
+            + r" \\"
+        )
     notes = rf"\parbox{{\linewidth}}{{\footnotesize\raggedright {escape(' '.join(table.notes))}}}"
     return "\n".join([
         r"\begin{table}[t]", r"\centering", r"\small", f"\\caption{{{escape(_caption(table))}}}", r"\begin{adjustbox}{max width=\linewidth}",
@@ -74,12 +81,19 @@ def warning(table: Table, file: str) -> list[str]:
     """A line that names the characters of a table that pdflatex cannot print, none where it prints them all."""
     texts = [_caption(table), *table.labels, *(title for title, _ in table.groups), *table.notes]
     texts += [word for line in table.lines for word in table.words(line)]
-    lost = dict.fromkeys(character for text in texts for character, _, printed in _characters(text) if not printed)
+    lost = dict.fromkeys(
+        character for text in texts for character, _, printed in _characters(text) if not printed
+    )
     if not lost:
         return []
-    named = [f"{character} ({' '.join(f'U+{ord(part):04X}' for part in character)})" for character in list(lost)[:MOST_NAMED]]
+    named = [
+        f"{character} ({' '.join(f'U+{ord(part):04X}' for part in character)})"
+        for character in list(lost)[:MOST_NAMED]
+    ]
     more = f" and {len(lost) - MOST_NAMED} more" if len(lost) > MOST_NAMED else ""
-    return [f'{file}: pdflatex cannot print {", ".join(named)}{more}; in it stand the nearest ASCII letters, or "?": give other titles']
+    return [
+        f'{file}: pdflatex cannot print {", ".join(named)}{more}; in it stand the nearest ASCII letters, or "?": give other titles'
+    ]
 
 
 def escape(text: str) -> str:
@@ -110,14 +124,28 @@ def _standard(character: str) -> str | None:
     letter, *marks = unicodedata.normalize("NFD", character)
     if len(marks) == 1 and marks[0] in ACCENTS and letter.isascii() and letter.isalpha():
         accent = ACCENTS[marks[0]]
-        return rf"\{accent}{{\{letter}}}" if letter in "ij" and accent not in BELOW else rf"\{accent}{{{letter}}}"
+        return (
+            rf"\{accent}{{\{letter}}}"
+            if letter in "ij" and accent not in BELOW
+            else rf"\{accent}{{{letter}}}"
+        )
     if len(character) > 1:  # other accents, or several
         return None
     kind, *codes = unicodedata.decomposition(character).split() or [""]
-    inner = "".join(chr(int(code, 16)) for code in codes).replace("−", "-") if kind in ("<super>", "<sub>") else ""
+    inner = (
+        "".join(chr(int(code, 16)) for code in codes).replace("−", "-")
+        if kind in ("<super>", "<sub>")
+        else ""
+    )
     if inner and inner.isascii() and inner.isprintable():
         inner = "".join(SPECIAL.get(part, part) for part in inner)
-        return rf"\textsuperscript{{{inner}}}" if kind == "<super>" else f"$_{inner}$" if len(inner) == 1 else f"$_{{{inner}}}$"
+        return (
+            rf"\textsuperscript{{{inner}}}"
+            if kind == "<super>"
+            else f"$_{inner}$"
+            if len(inner) == 1
+            else f"$_{{{inner}}}$"
+        )
     return " " if unicodedata.category(character) == "Zs" else None
 
 
@@ -130,7 +158,9 @@ def _is_seen(character: str) -> bool:
     return any(unicodedata.category(part) != "Cf" and not 0xFE00 <= ord(part) <= 0xFE0F for part in character)
 
 
-CLUSTER = re.compile("[^\u0300-\u036f][\u0300-\u036f]*|[\u0300-\u036f]+", re.DOTALL)  # a character with the accents that follow it
+CLUSTER = re.compile(
+    "[^\u0300-\u036f][\u0300-\u036f]*|[\u0300-\u036f]+", re.DOTALL
+)  # a character with the accents that follow it
 LIGATURES = {"--", "''", "``", ",,", "?`", "!`"}  # two characters that a font makes one of
 ACCENTS = {
     "\u0300": "`", "\u0301": "'", "\u0302": "^", "\u0303": "~", "\u0304": "=", "\u0306": "u", "\u0307": ".", "\u0308": '"', "\u030a": "r",

@@ -28,7 +28,11 @@ class Found:
     def places(self, column: ColumnLayout, row: RowLayout | None = None) -> list[Benchmark]:
         """The benchmarks that answer to a column, with the row's own backbone where it names one."""
         backbone = row.backbone if row and row.backbone else column.backbone
-        return [found for found in self.benchmarks if _fits(found, column.model_copy(update={"backbone": backbone}))]
+        return [
+            found
+            for found in self.benchmarks
+            if _fits(found, column.model_copy(update={"backbone": backbone}))
+        ]
 
     def row(self, column: ColumnLayout, wanted: RowLayout) -> Row | None:
         """The runs of a cell, None where there are none.
@@ -41,16 +45,26 @@ class Found:
         if wanted.imported is not None:
             backbone = wanted.backbone or column.backbone
             found = (row for _, row in rows if row.imported and row.display == wanted.imported)
-            return next((row for row in found if backbone in (None, row.spec.backbone) or row.spec.backbone is None), None)
+            return next(
+                (row for row in found if backbone in (None, row.spec.backbone) or row.spec.backbone is None),
+                None,
+            )
         fitting = [(place, row) for place, row in rows if not row.imported and _answers_to(row, wanted)]
         if len({id(place) for place, _ in fitting}) > 1:
             told = _what_differs([place.spec for place, _ in fitting])
-            raise InputError(f"{wanted.at}: {wanted.select} was run on several benchmarks called {column.benchmark}: {told}")
+            raise InputError(
+                f"{wanted.at}: {wanted.select} was run on several benchmarks called {column.benchmark}: {told}"
+            )
         if len(fitting) > 1:
             settings = [settings_of(row.spec) for _, row in fitting]
-            told = "; ".join(f"{key}: {', '.join(sorted({str(found.get(key)) for found in settings}))}" for key in unlike(settings))
+            told = "; ".join(
+                f"{key}: {', '.join(sorted({str(found.get(key)) for found in settings}))}"
+                for key in unlike(settings)
+            )
             name = fitting[0][0].name
-            raise InputError(f"{wanted.at}: {wanted.select} has {len(fitting)} configurations on {name} ({told}); choose with where = {{...}}")
+            raise InputError(
+                f"{wanted.at}: {wanted.select} has {len(fitting)} configurations on {name} ({told}); choose with where = {{...}}"
+            )
         return fitting[0][1] if fitting else None
 
     def grid(self, part: TableLayout | FigureLayout) -> list[list[Row | None]]:
@@ -60,14 +74,21 @@ class Found:
         """
         rows = [[self.row(column, row) for column in part.columns] for row in part.rows]
         for place, column in enumerate(part.columns):
-            _together(column, [(wanted, line[place]) for wanted, line in zip(part.rows, rows, strict=True) if line[place]])
+            _together(
+                column,
+                [(wanted, line[place]) for wanted, line in zip(part.rows, rows, strict=True) if line[place]],
+            )
         for wanted, line in zip(part.rows, rows, strict=True):
             name, absent = wanted.select or wanted.imported, {}
             for column in (column for column, found in zip(part.columns, line, strict=True) if found is None):
-                instead = of_cell(wanted, column, self.places(column, wanted), self.benchmarks) if name else ""
+                instead = (
+                    of_cell(wanted, column, self.places(column, wanted), self.benchmarks) if name else ""
+                )
                 absent.setdefault(instead, []).append(column.benchmark)
             for instead, columns in absent.items() if name else ():
-                self.warnings.append(f"{part.name}: no run of {name} on {', '.join(columns)}{'; ' * bool(instead)}{instead}")
+                self.warnings.append(
+                    f"{part.name}: no run of {name} on {', '.join(columns)}{'; ' * bool(instead)}{instead}"
+                )
         return rows
 
 
@@ -75,10 +96,14 @@ def _together(column: ColumnLayout, rows: Sequence[tuple[RowLayout, Row]]) -> No
     """Raises InputError where rows of one column have other images, or other backbones that no row names."""
     specs = [(wanted, row.spec) for wanted, row in rows if not row.imported]
     same_images = {(spec.manifest_digest, tuple(map(len, spec.task_classes))) for _, spec in specs}
-    unnamed = {(spec.weights_sha256, spec.backbone.image_size) for wanted, spec in specs if not wanted.backbone}
+    unnamed = {
+        (spec.weights_sha256, spec.backbone.image_size) for wanted, spec in specs if not wanted.backbone
+    }
     if len(same_images) > 1 or len(unnamed) > 1:
         told = _what_differs([spec for wanted, spec in specs if len(same_images) > 1 or not wanted.backbone])
-        raise InputError(f"{column.at}: {column.benchmark} stands for runs that may not share a column: {told}")
+        raise InputError(
+            f"{column.at}: {column.benchmark} stands for runs that may not share a column: {told}"
+        )
 
 
 def _fits(benchmark: Benchmark, wanted: ColumnLayout) -> bool:
@@ -86,7 +111,11 @@ def _fits(benchmark: Benchmark, wanted: ColumnLayout) -> bool:
     spec = benchmark.spec
     if spec is None:
         backbones = [None, *(row.spec.backbone for row in benchmark.rows)]
-        return wanted.benchmark == benchmark.name and wanted.backbone in backbones and wanted.image_size is wanted.limit is wanted.validation is None
+        return (
+            wanted.benchmark == benchmark.name
+            and wanted.backbone in backbones
+            and wanted.image_size is wanted.limit is wanted.validation is None
+        )
     return (
         spec.is_called(wanted.benchmark)
         and wanted.backbone in (None, spec.backbone.name)
@@ -113,9 +142,25 @@ def _what_differs(specs: Sequence[RunSpec]) -> str:
     ways = [
         ({spec.backbone.name for spec in specs}, "backbones", "name one with backbone = ..."),
         ({spec.backbone.image_size for spec in specs}, "image sizes", "name one with image_size = ..."),
-        ({spec.weights_sha256[:12] for spec in specs}, "weights of one name (sha256)", "report them from separate results folders"),
-        ({spec.manifest_digest[:12] for spec in specs}, "data manifests (digest)", "they are not the same images, report them from separate folders"),
-        ({str(spec.dataset_argument) for spec in specs}, "folders", "name one, such as folder:NAME/10, by as much of its path as tells it apart"),
+        (
+            {spec.weights_sha256[:12] for spec in specs},
+            "weights of one name (sha256)",
+            "report them from separate results folders",
+        ),
+        (
+            {spec.manifest_digest[:12] for spec in specs},
+            "data manifests (digest)",
+            "they are not the same images, report them from separate folders",
+        ),
+        (
+            {str(spec.dataset_argument) for spec in specs},
+            "folders",
+            "name one, such as folder:NAME/10, by as much of its path as tells it apart",
+        ),
         (sizes, "task sizes", "report them from separate results folders"),
     ]
-    return "; ".join(f"{len(found)} {what} ({', '.join(sorted(map(str, found)))}): {how}" for found, what, how in ways if len(found) > 1)
+    return "; ".join(
+        f"{len(found)} {what} ({', '.join(sorted(map(str, found)))}): {how}"
+        for found, what, how in ways
+        if len(found) > 1
+    )

@@ -12,13 +12,19 @@ from cl_bench.report.spec import ColumnLayout, RowLayout, selector
 MOST = 3
 
 
-def selectors(text: str, specs: Sequence[RunSpec], where: Mapping | None = None, version: str = "") -> list[str]:
+def selectors(
+    text: str, specs: Sequence[RunSpec], where: Mapping | None = None, version: str = ""
+) -> list[str]:
     """The nearest first, as they would be written in the place of `text`: those of its method with other options, settings of `where` or version."""
     method, options = selector(text)
     found: dict[str, tuple[int, float]] = {}
     for spec in (spec for spec in specs if spec.method == method):
         named, settings = options_in(spec.label), settings_of(spec)
-        other = {key: settings[key] for key, value in (where or {}).items() if key in settings and not same(settings[key], value)}
+        other = {
+            key: settings[key]
+            for key, value in (where or {}).items()
+            if key in settings and not same(settings[key], value)
+        }
         pairs = [(options.get(key), named.get(key, settings.get(key))) for key in {*options, *named}]
         unlike, apart = sum(not same(*pair) for pair in pairs) + len(other), sum(map(_apart, pairs))
         fits = configured(spec, method, options)
@@ -26,7 +32,11 @@ def selectors(text: str, specs: Sequence[RunSpec], where: Mapping | None = None,
         told = text.partition("[")[0] + marks
         if version and version != str(spec.method_version):
             told, unlike = f"{told}@{spec.method_version}", unlike + 1
-        told += f" with {', '.join(f'{key} = {format_option(value)}' for key, value in other.items())}" if other else ""
+        told += (
+            f" with {', '.join(f'{key} = {format_option(value)}' for key, value in other.items())}"
+            if other
+            else ""
+        )
         found[told] = min((unlike, apart), found.get(told, (unlike, apart)))
     return sorted(found, key=lambda told: found[told])[:MOST]
 
@@ -42,18 +52,23 @@ def sentence(found: Sequence[str]) -> str:
     return f"there {'are' if len(found) > 1 else 'is'} {listed}" if found else ""
 
 
-def of_cell(wanted: RowLayout, column: ColumnLayout, places: Sequence[Benchmark], benchmarks: Sequence[Benchmark]) -> str:
+def of_cell(
+    wanted: RowLayout, column: ColumnLayout, places: Sequence[Benchmark], benchmarks: Sequence[Benchmark]
+) -> str:
     """The same for a row and a column of a report. `places` are the benchmarks that answer to the column, of all `benchmarks`."""
     rows = [row for place in places for row in place.rows]
     if wanted.imported is not None:
         near = nearest(wanted.imported, {row.display for row in rows if row.imported})
         return f"there is {near!r}" if near else ""
     if any(not row.imported for row in rows):
-        return sentence(selectors(wanted.select, [row.spec for row in rows if not row.imported], wanted.where))
+        return sentence(
+            selectors(wanted.select, [row.spec for row in rows if not row.imported], wanted.where)
+        )
     specs = [
         place.spec
         for place in benchmarks
-        if place.spec and column.benchmark in (place.spec.benchmark_key(), f"{place.spec.dataset}/{place.spec.num_tasks}")
+        if place.spec
+        and column.benchmark in (place.spec.benchmark_key(), f"{place.spec.dataset}/{place.spec.num_tasks}")
     ]
     backbone = wanted.backbone or column.backbone
     needed = dict.fromkeys(", ".join(_needed(spec, column, backbone)) for spec in specs)
@@ -65,4 +80,8 @@ def _needed(spec: RunSpec, column: ColumnLayout, backbone: str | None) -> list[s
     own = {"limit": (column.limit, spec.limit), "validation": (column.validation, spec.validation)}
     own |= {"backbone": (backbone or spec.backbone.name, spec.backbone.name)}
     own |= {"image_size": (column.image_size or spec.backbone.image_size, spec.backbone.image_size)}
-    return [f"{key} = {value!r}" if value is not None else f"no {key}" for key, (asked, value) in own.items() if asked != value]
+    return [
+        f"{key} = {value!r}" if value is not None else f"no {key}"
+        for key, (asked, value) in own.items()
+        if asked != value
+    ]

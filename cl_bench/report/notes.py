@@ -18,12 +18,16 @@ def of_table(columns: Sequence[Sequence[Row]], conventions: Conventions, shown: 
     if "accuracy" in shown or "incremental" in shown:
         notes.append(f"Acc.: {metrics.ACCURACY_CONVENTIONS[conventions.accuracy]}, after the last task.")
     if "incremental" in shown and "accuracy" not in shown:
-        notes[-1] = f"Avg. inc. acc.: mean over tasks learned of the accuracy so far, each {metrics.ACCURACY_CONVENTIONS[conventions.accuracy]}."
+        notes[-1] = (
+            f"Avg. inc. acc.: mean over tasks learned of the accuracy so far, each {metrics.ACCURACY_CONVENTIONS[conventions.accuracy]}."
+        )
     if "forgetting" in shown:
         notes.append(f"Forgetting: {metrics.FORGETTING_CONVENTIONS[conventions.forgetting]}.")
     counts = sorted({len(row.finished) for row in rows if row.finished})
     n = f"n = {counts[0]} seeds" if len(counts) == 1 else "n seeds"
-    notes.append(f"Mean ± sample standard deviation (n - 1) over {n}" + (f" ({', '.join(seeds)})." if seeds else "."))
+    notes.append(
+        f"Mean ± sample standard deviation (n - 1) over {n}" + (f" ({', '.join(seeds)})." if seeds else ".")
+    )
     for column in columns:
         notes += _unlike(column)
     notes += _half(columns) + _duplicates(rows) + _protocol(rows)
@@ -33,10 +37,14 @@ def of_table(columns: Sequence[Sequence[Row]], conventions: Conventions, shown: 
             name = _name(row, len(columns) > 1)
             for record in row.records:
                 if isinstance(record, LeftOut):
-                    notes.append(f"{name}, seed {record.spec.seed_name()}: {LEFT_OUT[record.kind]}, not in the table.")
+                    notes.append(
+                        f"{name}, seed {record.spec.seed_name()}: {LEFT_OUT[record.kind]}, not in the table."
+                    )
                 elif record.status != "done":
                     state = f"{'failed' if record.status == 'failed' else 'not finished'}{f': {record.failure}' if record.failure else ''}"
-                    notes.append(f"{name}, seed {record.spec.seed_name()}: {state} ({len(record.tasks)} tasks done), not in the table.")
+                    notes.append(
+                        f"{name}, seed {record.spec.seed_name()}: {state} ({len(record.tasks)} tasks done), not in the table."
+                    )
             notes += _library_versions(row, name)
             if row.finished and sorted(row.seeds) != planned and not row.imported:
                 notes.append(f"{name}: seeds {', '.join(row.seeds)} only.")
@@ -59,7 +67,11 @@ def _unlike(column: Sequence[Row]) -> list[str]:
         for row in rows:
             found.setdefault(value(row.spec), []).append(row.name)
         if len(found) > 1 and (what != "core version" or "core_version" in settings):
-            notes.append(f"Rows differ in {what}: " + "; ".join(f"{', '.join(dict.fromkeys(names))}: {own}" for own, names in found.items()) + ".")
+            notes.append(
+                f"Rows differ in {what}: "
+                + "; ".join(f"{', '.join(dict.fromkeys(names))}: {own}" for own, names in found.items())
+                + "."
+            )
     orders: dict[str, dict[tuple, None]] = {}
     for record in (record for row in rows for record in row.ran):
         orders.setdefault(record.spec.seed_name(), {})[record.spec.task_classes] = None
@@ -77,7 +89,12 @@ def _library_versions(row: Row, name: str) -> list[str]:
                 if library in place:
                     seeds.setdefault(str(place[library]), {})[record.spec.seed_name()] = None
         if len(seeds) > 1:
-            told.append(", ".join(f"{library} {version} (seed{'s' * (len(own) > 1)} {', '.join(own)})" for version, own in sorted(seeds.items())))
+            told.append(
+                ", ".join(
+                    f"{library} {version} (seed{'s' * (len(own) > 1)} {', '.join(own)})"
+                    for version, own in sorted(seeds.items())
+                )
+            )
     return [f"{name}: made with different versions of libraries: {'; '.join(told)}."] if told else []
 
 
@@ -98,8 +115,14 @@ def _duplicates(rows: Sequence[Row]) -> list[str]:
         for record in row.ran:
             if record.duplicates:
                 counts.setdefault(row.benchmark, {})[record.duplicates, sum(record.test_sizes)] = None
-    told = {benchmark: " or ".join(f"{count} of {images}" for count, images in sorted(found)) for benchmark, found in counts.items()}
-    return [f"{benchmark}: {counted} evaluation images are pixel for pixel training images too." for benchmark, counted in told.items()]
+    told = {
+        benchmark: " or ".join(f"{count} of {images}" for count, images in sorted(found))
+        for benchmark, found in counts.items()
+    }
+    return [
+        f"{benchmark}: {counted} evaluation images are pixel for pixel training images too."
+        for benchmark, counted in told.items()
+    ]
 
 
 UNLIKE = {
@@ -107,7 +130,11 @@ UNLIKE = {
     "core version": lambda spec: str(spec.core_version),
     "augmentation": lambda spec: spec.transform.augment,
     "normalisation": lambda spec: spec.transform.normalisation,
-    "random crops": lambda spec: "none" if spec.transform.augment == "none" else f"{spec.transform.crop_scale} {spec.transform.crop_interpolation}",
+    "random crops": lambda spec: (
+        "none"
+        if spec.transform.augment == "none"
+        else f"{spec.transform.crop_scale} {spec.transform.crop_interpolation}"
+    ),
     "augmenting code": lambda spec: "none" if spec.transform.augment == "none" else spec.transform.augmenter,
     "evaluation resize": lambda spec: f"{spec.transform.resize} {spec.transform.interpolation}",
     "class order": lambda spec: spec.order,
@@ -116,7 +143,11 @@ UNLIKE = {
 
 def _name(row: Row, several: bool) -> str:
     """The row, with its benchmark where a table has several."""
-    return f"{row.title} on {row.spec.dataset}/{row.spec.num_tasks}" if several and not row.imported else row.title
+    return (
+        f"{row.title} on {row.spec.dataset}/{row.spec.num_tasks}"
+        if several and not row.imported
+        else row.title
+    )
 
 
 def _protocol(rows: Sequence[Row]) -> list[str]:

@@ -22,14 +22,25 @@ TEMPLATE = "page.html.j2"
 
 
 def render(
-    title: str, parts: Sequence[tuple[Table, Sequence[tuple[str, Path]]]], pictures: Sequence[tuple[str, Path]], conventions: Conventions
+    title: str,
+    parts: Sequence[tuple[Table, Sequence[tuple[str, Path]]]],
+    pictures: Sequence[tuple[str, Path]],
+    conventions: Conventions,
 ) -> str:
     """`parts` are tables, each with the (title, PNG file) of its figures; `pictures` stand after all tables."""
-    environment = Environment(autoescape=True, finalize=_shown, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
+    environment = Environment(
+        autoescape=True, finalize=_shown, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined
+    )
     template = environment.from_string((files("cl_bench.report") / TEMPLATE).read_text(encoding="utf-8"))
     behind = Behind(conventions)
     sections = [
-        {"table": table, "lines": _lines(table, behind), "differences": _differences(table), "figures": _figures(found)} for table, found in parts
+        {
+            "table": table,
+            "lines": _lines(table, behind),
+            "differences": _differences(table),
+            "figures": _figures(found),
+        }
+        for table, found in parts
     ]
     return template.render(
         title=title,
@@ -54,7 +65,13 @@ def _lines(table: Table, behind: "Behind") -> list[dict]:
             for own, theirs in zip(found[-1]["cells"], line.cells, strict=True):
                 own["published"] = theirs
             continue
-        found.append({"words": table.words(line), "rule": line.rule, "cells": [_cell(cell, behind) for cell in line.cells]})
+        found.append(
+            {
+                "words": table.words(line),
+                "rule": line.rule,
+                "cells": [_cell(cell, behind) for cell in line.cells],
+            }
+        )
         if table.counted:
             found[-1]["count"] = len(line.cells[0].row.finished)
     return found
@@ -62,7 +79,12 @@ def _lines(table: Table, behind: "Behind") -> list[dict]:
 
 def _cell(cell: Cell, behind: "Behind") -> dict:
     link = "" if cell.row is None else behind.link(cell.row)
-    return {"cell": cell, "link": link, "sort": "" if cell.value is None else f"{cell.value:.10f}", "published": None}
+    return {
+        "cell": cell,
+        "link": link,
+        "sort": "" if cell.value is None else f"{cell.value:.10f}",
+        "published": None,
+    }
 
 
 class Behind:
@@ -76,7 +98,9 @@ class Behind:
     def link(self, row: Row) -> str:
         """The name of a row's section."""
         if id(row) not in self._links:
-            name = f"runs-{row.display}-{row.spec.benchmark}" if row.imported else f"runs-{row.spec.family_id()}"
+            name = (
+                f"runs-{row.display}-{row.spec.benchmark}" if row.imported else f"runs-{row.spec.family_id()}"
+            )
             self._links[id(row)] = name
             self.rows.setdefault(name, _behind(row, self._conventions))
         return self._links[id(row)]

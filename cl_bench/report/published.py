@@ -43,7 +43,9 @@ class Facts(Strict):
     def about(self, number: "Published") -> bool:
         """Whether they hold for a number."""
         places = ((number.table, self.tables), (number.row, self.rows), (number.benchmark, self.benchmarks))
-        return self.by == number.by and all(any(fnmatchcase(name, pattern) for pattern in patterns) for name, patterns in places)
+        return self.by == number.by and all(
+            any(fnmatchcase(name, pattern) for pattern in patterns) for name, patterns in places
+        )
 
 
 class Numbers(Strict):
@@ -88,13 +90,19 @@ class Registry:
     rows: dict[tuple[str, str], dict[str, Numbers]]  # (table, row) -> benchmark -> numbers
     facts: tuple[Facts, ...]
 
-    def number(self, table: str, row: str, benchmark: str, metric: str, named: bool = True) -> Published | None:
+    def number(
+        self, table: str, row: str, benchmark: str, metric: str, named: bool = True
+    ) -> Published | None:
         """The number, None where the paper has none. Raises InputError for a table, row or (where somebody `named` it as the paper's) benchmark that
         it does not have."""
         if table not in self.titles:
             raise unknown(f"table of {self.path.name}", table, list(self.titles))
         if (table, row) not in self.rows:
-            raise unknown(f"row of {table} in {self.path.name}", row, [name for label, name in self.rows if label == table])
+            raise unknown(
+                f"row of {table} in {self.path.name}",
+                row,
+                [name for label, name in self.rows if label == table],
+            )
         known = {name for (label, _), found in self.rows.items() if label == table for name in found}
         if named and benchmark not in known:
             raise unknown(f"benchmark of {table} in {self.path.name}", benchmark, sorted(known))
@@ -112,20 +120,31 @@ class Registry:
 
     def doubts(self, number: Published, spec: RunSpec | None = None) -> list[str]:
         """What the sources of a number leave open about it, and a run about its own checkpoint."""
-        found = [fact.doubt[number.metric] for fact in self.facts if fact.about(number) and number.metric in fact.doubt]
+        found = [
+            fact.doubt[number.metric]
+            for fact in self.facts
+            if fact.about(number) and number.metric in fact.doubt
+        ]
         if spec is not None and spec.backbone.weights:
-            found.append(f"weights read from a file, which nobody compared with those called {spec.backbone.name}")
+            found.append(
+                f"weights read from a file, which nobody compared with those called {spec.backbone.name}"
+            )
         return found
 
     def _settings(self, number: Published, spec: RunSpec) -> dict[str, Any]:
         """The options and transform of the published runs, as far as they are known."""
         found: dict[str, Any] = {}
         if preset := self.known(number, "preset"):
-            found |= {key: setting.value for key, setting in presets.load(preset).settings(spec.method, number.benchmark).items()}
+            found |= {
+                key: setting.value
+                for key, setting in presets.load(preset).settings(spec.method, number.benchmark).items()
+            }
         for fact in self.facts:
             if fact.about(number):
                 found |= fact.options | fact.transform
-        return {key: value for key, value in found.items() if key not in ("backbone", "passes", "augment")}  # facts of their own
+        return {
+            key: value for key, value in found.items() if key not in ("backbone", "passes", "augment")
+        }  # facts of their own
 
     def why_not(self, number: Published, spec: RunSpec, conventions: Conventions) -> list[str]:
         """The reasons why a run's number may not be compared with this one; none where it may."""
@@ -154,12 +173,21 @@ class Registry:
         theirs = self._settings(number, spec)
         for key, value in theirs.items():
             if settings.get(key, value) != value:
-                reasons.append(f"other {key} ({format_option(settings[key])}, published: {format_option(value)})")
+                reasons.append(
+                    f"other {key} ({format_option(settings[key])}, published: {format_option(value)})"
+                )
         stated = {*theirs, *spec.transform.model_dump(), "passes", "as_published"}
-        reasons += [f"{key} = {value}, where the published row says nothing" for key, value in named.items() if key not in stated]
+        reasons += [
+            f"{key} = {value}, where the published row says nothing"
+            for key, value in named.items()
+            if key not in stated
+        ]
         if spec.transform.normalisation != "checkpoint":
             reasons.append(f"inputs normalised as {spec.transform.normalisation}")
-        used, theirs = getattr(conventions, number.metric), self.known(number, number.metric) or getattr(self.header, number.metric)
+        used, theirs = (
+            getattr(conventions, number.metric),
+            self.known(number, number.metric) or getattr(self.header, number.metric),
+        )
         if used != theirs:
             reasons.append(f"{number.metric} as {used} (published: {theirs})")
         return reasons
@@ -167,7 +195,11 @@ class Registry:
 
 def names() -> dict[str, Path]:
     """The files that come with the program, by name."""
-    return {path.stem: path for folder in plugin_folders.own() for path in sorted((folder / "results" / "published").glob("*.toml"))}
+    return {
+        path.stem: path
+        for folder in plugin_folders.own()
+        for path in sorted((folder / "results" / "published").glob("*.toml"))
+    }
 
 
 def locate(named: str, specification: Path) -> Path:
@@ -178,7 +210,9 @@ def locate(named: str, specification: Path) -> Path:
         return names()[named]
     path = (specification.parent / named).resolve()
     if not path.exists() and path.stem in names():
-        raise InputError(f"there is no file {path}; those that come with the program are named by published = {path.stem!r}")
+        raise InputError(
+            f"there is no file {path}; those that come with the program are named by published = {path.stem!r}"
+        )
     return path
 
 
@@ -186,7 +220,9 @@ def locate(named: str, specification: Path) -> Path:
 def load(path: Path) -> Registry:
     """The registry in a file. Raises InputError naming the line that cannot be used."""
     file = toml_file.read(path, "published numbers")
-    header = file.build(Header, {key: value for key, value in file.values.items() if key not in ("table", "facts")}, ())
+    header = file.build(
+        Header, {key: value for key, value in file.values.items() if key not in ("table", "facts")}, ()
+    )
     titles, rows = {}, {}
     for place, table in file.tables(file.values, "table"):
         label = table.get("label")
@@ -196,10 +232,24 @@ def load(path: Path) -> Registry:
         for own, row in file.tables(table, "row", place):
             key = (label, row.get("name"))
             if not isinstance(key[1], str) or key in rows:
-                reason = f"row {key[1]!r} stands twice in {label}" if key in rows else f"every row of {label} needs a name"
+                reason = (
+                    f"row {key[1]!r} stands twice in {label}"
+                    if key in rows
+                    else f"every row of {label} needs a name"
+                )
                 raise file.error((*own, "name"), reason)
-            rows[key] = {name: _numbers(file, cell, (*own, name)) for name, cell in row.items() if name not in ("name", "venue")}
-    return Registry(path, header, titles, rows, tuple(file.build(Facts, fact, place) for place, fact in file.tables(file.values, "facts")))
+            rows[key] = {
+                name: _numbers(file, cell, (*own, name))
+                for name, cell in row.items()
+                if name not in ("name", "venue")
+            }
+    return Registry(
+        path,
+        header,
+        titles,
+        rows,
+        tuple(file.build(Facts, fact, place) for place, fact in file.tables(file.values, "facts")),
+    )
 
 
 def _numbers(file: TomlFile, cell: Any, place: Place) -> Numbers:

@@ -9,14 +9,30 @@ from cl_bench.text.escape import markdown as plain
 def markdown(table: Table) -> str:
     """One Markdown table with title and footnotes, best value of a column bold, second underlined; then the differences to a baseline."""
     name, dash, rest = table.title.partition(" — ")
-    aligned = "|:--" * (len(table.labels) + table.method_column) + "|--:" * (sum(len(found) for _, found in table.groups) + table.counted) + "|"
+    aligned = (
+        "|:--" * (len(table.labels) + table.method_column)
+        + "|--:" * (sum(len(found) for _, found in table.groups) + table.counted)
+        + "|"
+    )
     lines = [f"**{plain(name)}**{dash}{plain(rest)}", "", _markdown_row(map(plain, table.heads)), aligned]
     for line in table.lines:
-        words = [f"<small>{plain(word)}</small>" if line.quiet and word else plain(word) for word in table.words(line)]
-        lines.append(_markdown_row([*words, *(_markdown_cell(found, line.quiet) for found in line.cells), *_count(table, line)]))
+        words = [
+            f"<small>{plain(word)}</small>" if line.quiet and word else plain(word)
+            for word in table.words(line)
+        ]
+        lines.append(
+            _markdown_row(
+                [*words, *(_markdown_cell(found, line.quiet) for found in line.cells), *_count(table, line)]
+            )
+        )
     lines += ["", *(f"- {plain(note, begins_line=True)}" for note in table.notes)]
     if table.differences:
-        lines += ["", f"Differences to {plain(table.baseline)} in percentage points:", "", *_markdown_differences(table)]
+        lines += [
+            "",
+            f"Differences to {plain(table.baseline)} in percentage points:",
+            "",
+            *_markdown_differences(table),
+        ]
     return "\n".join(lines) + "\n"
 
 
@@ -55,4 +71,11 @@ DIFFERENCE_NOTES = (
 def difference_words(table: Table, index: int) -> list[str]:
     """A line of the table of differences."""
     found = table.differences[index]
-    return [found.row, found.column, found.metric, f"{found.mean:+.2f} (n = {found.pairs})", found.span, found.verdict]
+    return [
+        found.row,
+        found.column,
+        found.metric,
+        f"{found.mean:+.2f} (n = {found.pairs})",
+        found.span,
+        found.verdict,
+    ]

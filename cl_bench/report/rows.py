@@ -14,7 +14,11 @@ from cl_bench.records.record import Certificate, RunRecord, RunSpec
 from cl_bench.records.store import LeftOut
 from cl_bench.report.settings import settings_of, unlike
 
-MARKS = (" †", " §", " ‡")  # predictions depend on the batch; something of old tasks' images is kept; imported
+MARKS = (
+    " †",
+    " §",
+    " ‡",
+)  # predictions depend on the batch; something of old tasks' images is kept; imported
 
 
 @dataclass
@@ -26,7 +30,9 @@ class Row:
     joint: bool
     records: list[RunRecord | ImportedRecord | LeftOut] = field(default_factory=list)
     benchmark: str = ""  # the name of the one it was run on
-    shared_options: frozenset[str] = frozenset()  # those that all rows have in common and the benchmark names once
+    shared_options: frozenset[str] = (
+        frozenset()
+    )  # those that all rows have in common and the benchmark names once
     _known: dict = field(default_factory=dict, repr=False, compare=False)
 
     def __getstate__(self) -> dict:
@@ -51,13 +57,21 @@ class Row:
     @property
     def name(self) -> str:
         """The method's name, with the options that set it apart from the other rows."""
-        own = [option.replace("_", " ") if option == "as_published" else option for option in self.options if option not in self.shared_options]
+        own = [
+            option.replace("_", " ") if option == "as_published" else option
+            for option in self.options
+            if option not in self.shared_options
+        ]
         return f"{self.display} [{', '.join(own)}]" if own and not self.imported else self.display
 
     @property
     def marks(self) -> str:
         """Those of `MARKS` that it carries."""
-        carried = (any(not certificate.inductive for certificate in self.certificates), bool(self.spec.keeps), self.imported)
+        carried = (
+            any(not certificate.inductive for certificate in self.certificates),
+            bool(self.spec.keeps),
+            self.imported,
+        )
         return "".join(mark for mark, carries in zip(MARKS, carried, strict=True) if carries)
 
     @property
@@ -79,7 +93,11 @@ class Row:
     def state(self) -> str:
         """What a cell without a number says: that no run has ended yet, or that the records of all cannot be had."""
         kinds = {record.kind for record in self.records if isinstance(record, LeftOut)}
-        return kinds.pop() if len(kinds) == 1 and not any(isinstance(record, RunRecord) for record in self.records) else "unfinished"
+        return (
+            kinds.pop()
+            if len(kinds) == 1 and not any(isinstance(record, RunRecord) for record in self.records)
+            else "unfinished"
+        )
 
     @property
     def ran(self) -> list[RunRecord]:
@@ -110,14 +128,19 @@ class Row:
         """Accuracy on the classes seen after each task, for every finished record, as fractions."""
         for record in self.finished:
             self.require_counts(record, conventions)
-        return [metrics.accuracy_curve(record.correct, record.test_sizes, conventions.accuracy) for record in self.finished]
+        return [
+            metrics.accuracy_curve(record.correct, record.test_sizes, conventions.accuracy)
+            for record in self.finished
+        ]
 
     @cached_property
     def paired(self) -> dict[tuple, RunRecord]:
         """Its finished runs by benchmark, class order and seeds: what runs of two rows must share to be a pair."""
         benchmark = "" if self.imported else self.spec.benchmark_id()  # a row's records share it
         specs = [record.spec for record in self.ran]
-        keys = [(benchmark, spec.task_classes, spec.order_seed, spec.init_seed, spec.data_seed) for spec in specs]
+        keys = [
+            (benchmark, spec.task_classes, spec.order_seed, spec.init_seed, spec.data_seed) for spec in specs
+        ]
         return dict(zip(keys, self.ran, strict=True))
 
     def values(self, metric: str, conventions: Conventions) -> list[float]:
@@ -170,11 +193,20 @@ def group(records: Iterable[RunRecord | LeftOut], imported: Iterable[ImportedRec
         for runs in rows.values():
             spec = runs[0].spec
             found.append(
-                Row(spec.label, spec.display, spec.joint, sorted(runs, key=lambda r: (r.spec.order_seed or 0, r.spec.init_seed, r.spec.data_seed)))
+                Row(
+                    spec.label,
+                    spec.display,
+                    spec.joint,
+                    sorted(runs, key=lambda r: (r.spec.order_seed or 0, r.spec.init_seed, r.spec.data_seed)),
+                )
             )
         found.sort(key=lambda row: row.joint)
         _tell_apart(found)
-        shared = [option for option in found[0].options if len(found) > 1 and all(option in row.options for row in found)]
+        shared = [
+            option
+            for option in found[0].options
+            if len(found) > 1 and all(option in row.options for row in found)
+        ]
         for row in found:
             row.shared_options = frozenset(shared)
         spec = found[0].records[0].spec
@@ -191,7 +223,15 @@ def group(records: Iterable[RunRecord | LeftOut], imported: Iterable[ImportedRec
         slug += "-validation" if spec.validation else ""
         slug = slug if slug not in slugs else f"{slug}-{benchmark_id[:6]}"
         slugs.add(slug)
-        benchmarks.append(Benchmark(spec.benchmark_name(), slug, f"{spec.backbone.name}, {spec.backbone.image_size} px", found, shared))
+        benchmarks.append(
+            Benchmark(
+                spec.benchmark_name(),
+                slug,
+                f"{spec.backbone.name}, {spec.backbone.image_size} px",
+                found,
+                shared,
+            )
+        )
     _name_apart(benchmarks)
     for benchmark in benchmarks:
         for row in benchmark.rows:
@@ -211,7 +251,14 @@ def _name_apart(benchmarks: list[Benchmark]) -> None:
             continue
         paths = {spec.dataset_argument or "" for spec in images.values()}
         deepest = max(path.count("/") for path in paths) + 1
-        depth = next((n for n in range(1, deepest) if len({s.benchmark_argument(n) for s in images.values()}) == len(paths)), deepest)
+        depth = next(
+            (
+                n
+                for n in range(1, deepest)
+                if len({s.benchmark_argument(n) for s in images.values()}) == len(paths)
+            ),
+            deepest,
+        )
         for found in alike:
             found.name = found.spec.benchmark_name(depth)
             if len(paths) < len(images):
@@ -233,7 +280,15 @@ def _add_imported(benchmarks: list[Benchmark], imported: Iterable[ImportedRecord
         fitting = [place for place in benchmarks if _belongs(row, name, place)]
         places = [place for place in fitting if place.spec] or fitting
         if not places:
-            places = [Benchmark(name, short_name(re.sub(r"[^A-Za-z0-9_.]+", "-", name), 150) + "-imported", "not run here", [], [])]
+            places = [
+                Benchmark(
+                    name,
+                    short_name(re.sub(r"[^A-Za-z0-9_.]+", "-", name), 150) + "-imported",
+                    "not run here",
+                    [],
+                    [],
+                )
+            ]
             benchmarks += places
         for place in places:
             place.rows.append(row)
@@ -244,7 +299,11 @@ def _belongs(row: Row, name: str, place: Benchmark) -> bool:
     if place.spec is None:
         return place.name == name
     whole = place.spec.limit is None and place.spec.validation is None
-    return whole and name in (place.spec.benchmark_key(), place.name) and row.spec.backbone in (None, place.spec.backbone.name)
+    return (
+        whole
+        and name in (place.spec.benchmark_key(), place.name)
+        and row.spec.backbone in (None, place.spec.backbone.name)
+    )
 
 
 def _tell_apart(rows: list[Row]) -> None:
@@ -274,8 +333,12 @@ def sweep_rows(row: Row, rows: Sequence[Row], option: str) -> list[Row]:
         spec = found.spec
         return {"benchmark": spec.benchmark_id(), "method": spec.method, **settings_of(spec), option: None}
 
-    fitting = [found for found in rows if found.ran and option in found.spec.options and rest(found) == rest(row)]
+    fitting = [
+        found for found in rows if found.ran and option in found.spec.options and rest(found) == rest(row)
+    ]
     values = [found.spec.options[option] for found in fitting]
     if not all(map(is_number, values)):
-        raise InputError(f"{option} of {row.name} is not a number ({', '.join(map(str, values))}); a trade-off needs one along its axis")
+        raise InputError(
+            f"{option} of {row.name} is not a number ({', '.join(map(str, values))}); a trade-off needs one along its axis"
+        )
     return sorted(fitting, key=lambda found: found.spec.options[option])

@@ -14,13 +14,17 @@ def configured(spec: RunSpec, method: str, options: dict) -> bool:
     return (
         spec.method == method
         and all(key in options and same(options[key], value) for key, value in named.items())
-        and all(key in named or (key in settings and same(settings[key], value)) for key, value in options.items())
+        and all(
+            key in named or (key in settings and same(settings[key], value)) for key, value in options.items()
+        )
     )
 
 
 def same(one, other) -> bool:
     """Whether two settings are equal; a list is what a tuple of the same values is."""
-    return (list(one) if isinstance(one, tuple) else one) == (list(other) if isinstance(other, tuple) else other)
+    return (list(one) if isinstance(one, tuple) else one) == (
+        list(other) if isinstance(other, tuple) else other
+    )
 
 
 @cache
@@ -31,8 +35,18 @@ def options_in(label: str) -> dict:
 
 def settings_of(spec: RunSpec) -> dict:
     """A run's options, transform, backbone, precision and versions, flat."""
-    backbone = {"text_sha256": spec.text_sha256, "backbone": spec.backbone.name, "mean": spec.backbone.mean, "std": spec.backbone.std}
-    versions = {"order": spec.order, "precision": spec.precision, "version": spec.method_version, "core_version": spec.core_version}
+    backbone = {
+        "text_sha256": spec.text_sha256,
+        "backbone": spec.backbone.name,
+        "mean": spec.backbone.mean,
+        "std": spec.backbone.std,
+    }
+    versions = {
+        "order": spec.order,
+        "precision": spec.precision,
+        "version": spec.method_version,
+        "core_version": spec.core_version,
+    }
     plugin = {"plugin": spec.plugins["methods"][:12]} if "methods" in spec.plugins else {}
     return {**spec.options, **spec.transform.model_dump(), **backbone, **versions, **plugin}
 
@@ -44,4 +58,8 @@ def unlike(settings: Sequence[dict]) -> list[str]:
         return len({canonical_json([found.get(key) for key in keys]) for found in settings})
 
     keys = dict.fromkeys(key for found in settings for key in found)
-    return [key for key in keys if values(key) > 1 and not (key == "core_version" and values("precision", key) == values("precision"))]
+    return [
+        key
+        for key in keys
+        if values(key) > 1 and not (key == "core_version" and values("precision", key) == values("precision"))
+    ]

@@ -28,8 +28,12 @@ class Comparison:
     """A row minus a baseline as fractions, over the pairs of runs that learned the same classes in the same order from the same seeds."""
 
     differences: tuple[float, ...]
-    p: float | None  # exact two-sided permutation test; None where no outcome of so few pairs could be significant
-    interval: tuple[float, float] | None  # of the mean difference over these seeds, over test images; None without stored predictions
+    p: (
+        float | None
+    )  # exact two-sided permutation test; None where no outcome of so few pairs could be significant
+    interval: (
+        tuple[float, float] | None
+    )  # of the mean difference over these seeds, over test images; None without stored predictions
 
     @property
     def mean(self) -> float:
@@ -43,11 +47,19 @@ def pairs(row: Row, baseline: Row) -> list[tuple[RunRecord, RunRecord]]:
 
 
 def compare(
-    row: Row, baseline: Row, metric: str, conventions: Conventions, answers: tuple["Answers", "Answers"], level: float = LEVEL
+    row: Row,
+    baseline: Row,
+    metric: str,
+    conventions: Conventions,
+    answers: tuple["Answers", "Answers"],
+    level: float = LEVEL,
 ) -> Comparison | None:
     """None where no two runs can be paired, or the metric does not exist for them; `level` is what the interval leaves out."""
     found = pairs(row, baseline)
-    values = [(row.value(own, metric, conventions), baseline.value(other, metric, conventions)) for own, other in found]
+    values = [
+        (row.value(own, metric, conventions), baseline.value(other, metric, conventions))
+        for own, other in found
+    ]
     differences = tuple(own - other for own, other in values if own is not None and other is not None)
     if not differences:
         return None
@@ -101,7 +113,9 @@ class Answered:
     def _weighted(self, convention: str) -> np.ndarray:
         known = self.tasks >= 0
         sizes = np.bincount(self.tasks[known])
-        weights = 1 / (len(sizes) * sizes) if convention == "task_mean" else np.full(len(sizes), 1 / known.sum())
+        weights = (
+            1 / (len(sizes) * sizes) if convention == "task_mean" else np.full(len(sizes), 1 / known.sum())
+        )
         return np.where(known & self.right, weights[self.tasks], 0.0)
 
 
@@ -116,12 +130,18 @@ class Answers:
         """None where predictions or true classes are not stored, or are not what the counts say."""
         if id(record) not in self._known:
             answered = self._read(self._store.folder(record.spec) / "predictions.npz", record)
-            self._known[id(record)] = (record, answered)  # the record is kept, so that no other one gets its id
+            self._known[id(record)] = (
+                record,
+                answered,
+            )  # the record is kept, so that no other one gets its id
         return self._known[id(record)][1]
 
     def _read(self, path: Path, record: RunRecord) -> Answered | None:
         try:
-            with open(path, "rb") as file, zipfile.ZipFile(file) as arrays:  # what numpy.load reads, without its search for the kind of each file
+            with (
+                open(path, "rb") as file,
+                zipfile.ZipFile(file) as arrays,
+            ):  # what numpy.load reads, without its search for the kind of each file
                 names = [name for name in arrays.namelist() if name.startswith("task_")]
                 if "truth.npy" not in arrays.namelist():
                     return None
@@ -129,16 +149,38 @@ class Answers:
         except OSError as error:
             return self._without(path, record, error)
         except BROKEN_ARCHIVE as error:
-            return self._leave_out(LeftOut(path, "damaged", f"{path} is damaged ({type(error).__name__}: {str(error)[:200]})", record.spec))
-        if answers.shape != truth.shape or not truth.size or not 0 <= truth.min() <= truth.max() < MOST_CLASSES:
-            return self._leave_out(LeftOut(path, "damaged", f"{path} has {answers.shape} answers to {truth.shape} images", record.spec))
+            return self._leave_out(
+                LeftOut(
+                    path,
+                    "damaged",
+                    f"{path} is damaged ({type(error).__name__}: {str(error)[:200]})",
+                    record.spec,
+                )
+            )
+        if (
+            answers.shape != truth.shape
+            or not truth.size
+            or not 0 <= truth.min() <= truth.max() < MOST_CLASSES
+        ):
+            return self._leave_out(
+                LeftOut(
+                    path,
+                    "damaged",
+                    f"{path} has {answers.shape} answers to {truth.shape} images",
+                    record.spec,
+                )
+            )
         key = (id(truth), record.spec.task_classes)
         if key not in self._tasks:
             self._tasks[key] = tasks_of(truth, record)
         tasks, right = self._tasks[key], answers == truth
         counts = np.bincount(tasks[right & (tasks >= 0)], minlength=len(record.test_sizes))
         if counts.tolist() != list(record.tasks[-1].correct):
-            return self._leave_out(LeftOut(path, "damaged", f"{path} does not hold the answers that its record counts", record.spec))
+            return self._leave_out(
+                LeftOut(
+                    path, "damaged", f"{path} does not hold the answers that its record counts", record.spec
+                )
+            )
         return Answered(right, tasks, truth)
 
     def _without(self, path: Path, record: RunRecord, error: OSError) -> None:
@@ -168,7 +210,9 @@ def _array(arrays: zipfile.ZipFile, name: str) -> np.ndarray:
     return np.frombuffer(content, dtype, offset=HEADER).reshape(shape)
 
 
-@lru_cache(maxsize=64)  # most files have the same one, which takes longer to understand than the numbers behind it
+@lru_cache(
+    maxsize=64
+)  # most files have the same one, which takes longer to understand than the numbers behind it
 def _header(start: bytes) -> tuple[tuple[int, ...], np.dtype]:
     """Shape and type of a vector of numbers from the first `HEADER` bytes of its .npy file. Raises ValueError for anything else."""
     file = io.BytesIO(start)
@@ -189,7 +233,10 @@ def tasks_of(truth: np.ndarray, record: RunRecord) -> np.ndarray:
 
 
 def image_interval(
-    found: Sequence[tuple[RunRecord, RunRecord]], answers: tuple[Answers, Answers], conventions: Conventions, level: float = LEVEL
+    found: Sequence[tuple[RunRecord, RunRecord]],
+    answers: tuple[Answers, Answers],
+    conventions: Conventions,
+    level: float = LEVEL,
 ) -> tuple[float, float] | None:
     """Percentile interval of the mean difference in final accuracy when the test images are drawn anew with replacement.
 
@@ -201,9 +248,13 @@ def image_interval(
     if any(side is None for pair in both for side in pair):
         return None
     first = both[0][0]
-    if not all(side.truth is first.truth or np.array_equal(side.truth, first.truth) for pair in both for side in pair):
+    if not all(
+        side.truth is first.truth or np.array_equal(side.truth, first.truth) for pair in both for side in pair
+    ):
         return None
-    per_image = sum(own.weighted(conventions.accuracy) - other.weighted(conventions.accuracy) for own, other in both) / len(found)
+    per_image = sum(
+        own.weighted(conventions.accuracy) - other.weighted(conventions.accuracy) for own, other in both
+    ) / len(found)
     if all(np.array_equal(own.tasks, first.tasks) for own, _ in both):
         strata = [per_image[first.tasks == task] for task in range(first.tasks.max() + 1)]
     else:

@@ -7,7 +7,12 @@ from cl_bench.records import metrics
 from cl_bench.records.metrics import Conventions
 from cl_bench.report.rows import Row
 
-COLUMNS = {"accuracy": ("Acc.", True), "forgetting": ("Forgetting", False), "incremental": ("Avg. inc. acc.", True), "transfer": ("BWT", True)}
+COLUMNS = {
+    "accuracy": ("Acc.", True),
+    "forgetting": ("Forgetting", False),
+    "incremental": ("Avg. inc. acc.", True),
+    "transfer": ("BWT", True),
+}
 MISSING = "–"
 
 
@@ -84,13 +89,20 @@ class Table:
         """Headings of all columns, such as "Acc. ↑"; the benchmark stands in them where there are several."""
         own = [*(["Method"] if self.method_column else []), *self.labels]
         for title, found in self.groups:
-            own += [f"{title} {heading(metric)}" if title and len(self.groups) > 1 else heading(metric) for metric in found]
+            own += [
+                f"{title} {heading(metric)}" if title and len(self.groups) > 1 else heading(metric)
+                for metric in found
+            ]
         return [*own, *(["n"] if self.counted else [])]
 
     @property
     def plain_heads(self) -> list[str]:
         """As `heads`, for renderings that print the benchmarks above."""
-        own = [*(["Method"] if self.method_column else []), *self.labels, *(heading(metric) for _, found in self.groups for metric in found)]
+        own = [
+            *(["Method"] if self.method_column else []),
+            *self.labels,
+            *(heading(metric) for _, found in self.groups for metric in found),
+        ]
         return [*own, *(["n"] if self.counted else [])]
 
     def words(self, line: Line) -> list[str]:
@@ -126,7 +138,9 @@ def rank(lines: Sequence[Line], decides: Callable[[Line], bool] = lambda line: T
     """Mark best and second of every column by the printed mean; ties share a mark, and a column with one number has none."""
     taking_part = [line for line in lines if not line.quiet and not line.bound and decides(line)]
     for column in zip(*(line.cells for line in taking_part), strict=True):
-        means = {id(found): float(metrics.percent(found.value)) for found in column if found.value is not None}
+        means = {
+            id(found): float(metrics.percent(found.value)) for found in column if found.value is not None
+        }
         if not means:
             continue
         high = COLUMNS[column[0].metric][1]

@@ -14,7 +14,9 @@ STYLES = {"best": "bold", "second": "underline", "": ""}
 
 def show(table: Table, console: Console) -> None:
     """Print a table with its footnotes and differences."""
-    grid = Grid(title=Text(visible(table.title), style="bold"), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    grid = Grid(
+        title=Text(visible(table.title), style="bold"), title_justify="left", box=SIMPLE_HEAD, pad_edge=False
+    )
     words = len(table.labels) + table.method_column
     for place, head in enumerate(table.heads):
         grid.add_column(Text(visible(head)), justify="left" if place < words else "right")
@@ -30,7 +32,10 @@ def show(table: Table, console: Console) -> None:
         console.print(Text(visible(f"- {note}"), style="dim"))
     if table.differences:
         differences = Grid(
-            title=Text(visible(f"Differences to {table.baseline} in percentage points")), title_justify="left", box=SIMPLE_HEAD, pad_edge=False
+            title=Text(visible(f"Differences to {table.baseline} in percentage points")),
+            title_justify="left",
+            box=SIMPLE_HEAD,
+            pad_edge=False,
         )
         for place, head in enumerate(DIFFERENCES):
             differences.add_column(head, justify="left" if place < 3 else "right")

@@ -49,7 +49,11 @@ class TomlFile:
         found = self.values
         for key in place:
             found = found[key]
-        names = [found[key] for key in ("name", "label") if isinstance(found, dict) and isinstance(found.get(key), str)]
+        names = [
+            found[key]
+            for key in ("name", "label")
+            if isinstance(found, dict) and isinstance(found.get(key), str)
+        ]
         return repr(names[0]) if names else str(place[-1] + 1)
 
     def error(self, place: Place, reason: str) -> InputError:
@@ -102,7 +106,10 @@ def read(path: Path, what: str) -> TomlFile:
         raise InputError(f"{path}, line {number}: the {what} is not TOML: {reason}") from error
 
 
-TOKENS = re.compile(r'"""(?:\\.|[^\\])*?"{3,5}|\'\'\'.*?\'{3,5}|"(?:\\.|[^"\\])*"|\'[^\']*\'|\#[^\n]*|\n|[\[\]{}=,.]|[^\s\[\]{}=,.#"\']+', re.DOTALL)
+TOKENS = re.compile(
+    r'"""(?:\\.|[^\\])*?"{3,5}|\'\'\'.*?\'{3,5}|"(?:\\.|[^"\\])*"|\'[^\']*\'|\#[^\n]*|\n|[\[\]{}=,.]|[^\s\[\]{}=,.#"\']+',
+    re.DOTALL,
+)
 
 
 class _Scan:
@@ -110,7 +117,9 @@ class _Scan:
 
     def __init__(self, text: str):
         self.lines: dict[Place, int] = {}
-        self._tokens = [(match[0], match.start()) for match in TOKENS.finditer(text) if not match[0].startswith("#")]
+        self._tokens = [
+            (match[0], match.start()) for match in TOKENS.finditer(text) if not match[0].startswith("#")
+        ]
         self._starts, self._next = [0, *(match.end() for match in re.finditer("\n", text))], 0
         self._text, self._counts = text, {}
         self._document()

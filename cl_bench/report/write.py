@@ -32,7 +32,9 @@ class Report:
     paths: list[Path]
     warnings: list[str]
     tables: list[Table]
-    left_out: list[LeftOut] = field(default_factory=list)  # what numbers lack, or may lack, since it could not be read or believed
+    left_out: list[LeftOut] = field(
+        default_factory=list
+    )  # what numbers lack, or may lack, since it could not be read or believed
 
 
 def of_folder(store: Store, out: Path, conventions: Conventions) -> Report:
@@ -41,7 +43,13 @@ def of_folder(store: Store, out: Path, conventions: Conventions) -> Report:
     return of_records(records, store, out, conventions, left_out)
 
 
-def of_records(records: Sequence[RunRecord], store: Store, out: Path, conventions: Conventions, left_out: Sequence[LeftOut] = ()) -> Report:
+def of_records(
+    records: Sequence[RunRecord],
+    store: Store,
+    out: Path,
+    conventions: Conventions,
+    left_out: Sequence[LeftOut] = (),
+) -> Report:
     """Every benchmark's table and figures in a folder of its own, and `report.html`; runs that are left out stand in the tables without numbers.
 
     Raises InputError when nothing can be shown or written, CannotRead when nothing could be read.
@@ -49,7 +57,11 @@ def of_records(records: Sequence[RunRecord], store: Store, out: Path, convention
     (others, unusable), warnings = imported.usable(store.root), []
     left_out = [*left_out, *unusable]
     if conventions.accuracy == "sample":
-        warnings = [f"left out: {record.spec.display} was imported without test sizes" for record in others if not record.counted]
+        warnings = [
+            f"left out: {record.spec.display} was imported without test sizes"
+            for record in others
+            if not record.counted
+        ]
         others = [record for record in others if record.counted]
     benchmarks = group([*records, *standing(left_out)], others)
     if not benchmarks:
@@ -59,12 +71,23 @@ def of_records(records: Sequence[RunRecord], store: Store, out: Path, convention
     with _writing(out):
         for folder in folders:
             folder.mkdir(parents=True, exist_ok=True)
-        drawn = [choose.of_benchmark(benchmark, conventions, folder) for benchmark, folder in zip(benchmarks, folders, strict=True)]
+        drawn = [
+            choose.of_benchmark(benchmark, conventions, folder)
+            for benchmark, folder in zip(benchmarks, folders, strict=True)
+        ]
         made = [build.of_benchmark(benchmark, conventions) for benchmark in benchmarks]
-        paths = [path for table, folder in zip(made, folders, strict=True) for path in _write_table(table, folder, "table")]
+        paths = [
+            path
+            for table, folder in zip(made, folders, strict=True)
+            for path in _write_table(table, folder, "table")
+        ]
         files = [[path for wait in begun for path in wait()] for begun in drawn]
         paths += [path for found in files for path in found]
-        warnings += [line for table, folder in zip(made, folders, strict=True) for line in latex.warning(table, f"{folder.name}/table.tex")]
+        warnings += [
+            line
+            for table, folder in zip(made, folders, strict=True)
+            for line in latex.warning(table, f"{folder.name}/table.tex")
+        ]
         parts = [(table, _pictures(found)) for table, found in zip(made, files, strict=True)]
         paths.append(_write_page(out, "Results", parts, [], conventions))
     return Report("\n".join(render.markdown(table) for table in made), paths, warnings, made, left_out)
@@ -95,7 +118,10 @@ def of_layout(path: Path, store: Store, out: Path, accuracy: str | None, forgett
         raise InputError(f"no run in {store.root} is selected by any table of {path}{first} ({listing})")
     with _writing(out):
         out.mkdir(parents=True, exist_ok=True)
-        drawn = [choose.of_layout(figure, shown, found, out) for figure, shown in zip(wanted.figures, panels, strict=True)]
+        drawn = [
+            choose.of_layout(figure, shown, found, out)
+            for figure, shown in zip(wanted.figures, panels, strict=True)
+        ]
         made = [build.table(table, grid, found) for table, grid in zip(wanted.tables, grids, strict=True)]
         paths = [written for table in made for written in _write_table(table, out, table.name)]
         shown = []
@@ -109,17 +135,27 @@ def of_layout(path: Path, store: Store, out: Path, accuracy: str | None, forgett
         write_atomically(out / "report.md", "\n".join([text, *links]).encode())
         write_atomically(out / "report.tex", latex.document(made).encode())
         page = _write_page(out, wanted.title, [(table, []) for table in made], shown, conventions)
-    return Report(text, [*paths, out / "report.md", out / "report.tex", page], found.warnings, made, [*concerned, *found.answers.left_out])
+    return Report(
+        text,
+        [*paths, out / "report.md", out / "report.tex", page],
+        found.warnings,
+        made,
+        [*concerned, *found.answers.left_out],
+    )
 
 
-def _concerned(left_out: Sequence[LeftOut], parts: Sequence, grids: Sequence, panels: Sequence) -> tuple[list[LeftOut], list[LeftOut]]:
+def _concerned(
+    left_out: Sequence[LeftOut], parts: Sequence, grids: Sequence, panels: Sequence
+) -> tuple[list[LeftOut], list[LeftOut]]:
     """Those that a number of the report may lack, and the others: they stand in one of its rows, or nothing but the method is known of them and
     one of its rows is of that method."""
     rows = [row for grid in grids for line in grid for row in line if row]
     rows += [row for shown in panels for panel in shown for _, row in panel.rows]
     standing_in = {id(record) for row in rows for record in row.records}
     wanted = [row for part in parts for row in part.rows]
-    methods = {selector(row.select)[0] for row in wanted if row.select} | {"imported" for row in wanted if row.imported}
+    methods = {selector(row.select)[0] for row in wanted if row.select} | {
+        "imported" for row in wanted if row.imported
+    }
     concerned, others = [], []
     for found in left_out:
         name = "imported" if found.folder == "imported" else found.folder.rpartition("-")[0]
@@ -144,12 +180,16 @@ def read_records(store: Store) -> tuple[list[RunRecord], list[LeftOut]]:
     """The records of a results folder, and those that cannot be read or believed. Raises InputError when there is no such folder."""
     store.require_folder()
     if is_missing(store.root):
-        raise InputError(f"there is no results folder {store.root}; `cl-bench run` makes one, --results names another")
+        raise InputError(
+            f"there is no results folder {store.root}; `cl-bench run` makes one, --results names another"
+        )
     records, left_out = [], []
     for found in store.records():
         if found.spec and not _is_named(found.spec):
             path = store.folder(found.spec) / "record.json"
-            left_out.append(LeftOut(path, "damaged", f"{path}: {found.spec.label[:100]!r} is not a method with options"))
+            left_out.append(
+                LeftOut(path, "damaged", f"{path}: {found.spec.label[:100]!r} is not a method with options")
+            )
         else:
             (records if isinstance(found, RunRecord) else left_out).append(found)
     return records, left_out
@@ -175,7 +215,9 @@ class _writing:
 
     def __exit__(self, kind, error, trace) -> None:
         if isinstance(error, OSError):
-            raise InputError(f"cannot write the report to {self._out}: {error.strerror or error}; choose another folder with --out") from error
+            raise InputError(
+                f"cannot write the report to {self._out}: {error.strerror or error}; choose another folder with --out"
+            ) from error
 
 
 def _write_table(table: Table, folder: Path, name: str) -> list[Path]:
@@ -189,7 +231,13 @@ def _pictures(paths: Sequence[Path]) -> list[tuple[str, Path]]:
     return [(path.stem, path) for path in paths if path.suffix == ".png"]
 
 
-def _write_page(out: Path, title: str, parts: Sequence[tuple[Table, Sequence]], pictures: Sequence, conventions: Conventions) -> Path:
+def _write_page(
+    out: Path,
+    title: str,
+    parts: Sequence[tuple[Table, Sequence]],
+    pictures: Sequence,
+    conventions: Conventions,
+) -> Path:
     from cl_bench.report import page
 
     path = out / "report.html"

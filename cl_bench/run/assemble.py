@@ -24,9 +24,15 @@ from cl_bench.training.method import Method
 
 def open_source(spec: RunSpec) -> Source:
     """The data set of a specification. Raises InputError when it is not the one the specification was made for."""
-    source = registry.find_for("datasets", spec.dataset, spec.plugins.get("datasets")).load().SOURCE(spec.dataset_argument)
+    source = (
+        registry.find_for("datasets", spec.dataset, spec.plugins.get("datasets"))
+        .load()
+        .SOURCE(spec.dataset_argument)
+    )
     if source.manifest_digest() != spec.manifest_digest:
-        raise InputError(f"data set {spec.dataset!r} has changed since this run was planned; plan it again with `cl-bench run`")
+        raise InputError(
+            f"data set {spec.dataset!r} has changed since this run was planned; plan it again with `cl-bench run`"
+        )
     if spec.text_sha256 not in (None, source.text_digest()):
         raise InputError(
             f"the class names or sentences of {spec.dataset!r} have changed since this run was planned; plan it again with `cl-bench run`"
@@ -36,17 +42,29 @@ def open_source(spec: RunSpec) -> Source:
 
 def decode(specs: list[RunSpec]) -> None:
     """Build every image cache that the runs will map, once and with progress, before they start."""
-    needed = {canonical_json([s.dataset, s.dataset_argument, s.transform.model_dump(), s.backbone.image_size]): s for s in specs}
+    needed = {
+        canonical_json([s.dataset, s.dataset_argument, s.transform.model_dump(), s.backbone.image_size]): s
+        for s in specs
+    }
     for spec in needed.values():
         split_images(open_source(spec), spec)
 
 
 def build_stream(spec: RunSpec, source: Source, device: torch.device) -> Stream:
     """The stream a specification describes; images that fit lie in a GPU's memory, but for those that Pillow augments."""
-    preprocess, sides = Preprocess(spec.backbone, spec.transform, spec.data_seed, device), split_images(source, spec)
+    preprocess, sides = (
+        Preprocess(spec.backbone, spec.transform, spec.data_seed, device),
+        split_images(source, spec),
+    )
     names = ("train", "test", "train_evaluated")[preprocess.uses_pillow :]
     moved = resident([getattr(sides, name) for name in names], device)
-    return Stream(replace(sides, **dict(zip(names, moved, strict=True))), spec.task_classes, preprocess, spec.joint, source.text_names())
+    return Stream(
+        replace(sides, **dict(zip(names, moved, strict=True))),
+        spec.task_classes,
+        preprocess,
+        spec.joint,
+        source.text_names(),
+    )
 
 
 def split_images(source: Source, spec: RunSpec) -> Sides:
@@ -78,9 +96,13 @@ def build_method(spec: RunSpec, source: Source, device: torch.device, num_tasks:
     kind = registry.find_for("methods", spec.method, spec.plugins.get("methods")).load().METHOD
     current = CORE_VERSIONS[spec.precision]
     if spec.core_version != current:
-        raise InputError(f"the run was planned for core version {spec.core_version}, this is {current}; plan it again with `cl-bench run`")
+        raise InputError(
+            f"the run was planned for core version {spec.core_version}, this is {current}; plan it again with `cl-bench run`"
+        )
     if kind.version != spec.method_version:
-        raise InputError(f"{spec.method} is now version {kind.version}, the run was planned for version {spec.method_version}; plan it again")
+        raise InputError(
+            f"{spec.method} is now version {kind.version}, the run was planned for version {spec.method_version}; plan it again"
+        )
     backbone = load.load(spec.backbone)
     if backbone.weights_sha256 != spec.weights_sha256:
         by_file = spec.backbone.weights and file_digest(spec.backbone.weights) == spec.weights_sha256
@@ -89,8 +111,12 @@ def build_method(spec: RunSpec, source: Source, device: torch.device, num_tasks:
             if by_file
             else "have changed since this run was planned"
         )
-        raise InputError(f"the weights of {spec.backbone.name!r} {changed}; plan it again with `cl-bench run`")
-    info = StreamInfo(spec.init_seed, num_tasks, source.TEMPLATES, tuple(len(classes) for classes in spec.task_classes))
+        raise InputError(
+            f"the weights of {spec.backbone.name!r} {changed}; plan it again with `cl-bench run`"
+        )
+    info = StreamInfo(
+        spec.init_seed, num_tasks, source.TEMPLATES, tuple(len(classes) for classes in spec.task_classes)
+    )
     return kind(kind.Config.model_validate(spec.options), backbone.to(device), info)
 
 

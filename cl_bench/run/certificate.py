@@ -31,7 +31,11 @@ def certify(predict: Callable[[Batch], Tensor], stream: Stream, learned: int) ->
         return found
 
     ordered = np.arange(len(labels))
-    alone, together, shuffled = answers(ordered, 1), answers(ordered, BATCH), answers(permutation(len(labels), "certificate"), BATCH)
+    alone, together, shuffled = (
+        answers(ordered, 1),
+        answers(ordered, BATCH),
+        answers(permutation(len(labels), "certificate"), BATCH),
+    )
     return Certificate(
         images=len(labels),
         batch=BATCH,

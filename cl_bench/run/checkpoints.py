@@ -14,7 +14,9 @@ from cl_bench.records.sealed import content_of
 from cl_bench.training.method import Method
 
 
-def restore(record: RunRecord, folder: Path, method: Method, stream: Stream, say: Say) -> dict[str, np.ndarray]:
+def restore(
+    record: RunRecord, folder: Path, method: Method, stream: Stream, say: Say
+) -> dict[str, np.ndarray]:
     """Put the method where the record ends; returns the predictions so far."""
     if not record.tasks:
         return {}

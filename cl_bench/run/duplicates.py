@@ -26,7 +26,11 @@ def duplicates(spec: RunSpec, source: Source) -> int:
 
 def _digests(spec: RunSpec, source: Source, side: str) -> np.ndarray:
     """sha256 (n, 32) of every image of a side."""
-    settings = {"resize": spec.transform.resize, "interpolation": spec.transform.interpolation, "image_size": spec.backbone.image_size}
+    settings = {
+        "resize": spec.transform.resize,
+        "interpolation": spec.transform.interpolation,
+        "image_size": spec.backbone.image_size,
+    }
     key = {"digests of": source.name, "manifest": source.manifest(), "side": side, **settings}
 
     def write(folder: Path) -> None:
@@ -39,4 +43,7 @@ def _digests(spec: RunSpec, source: Source, side: str) -> np.ndarray:
 
 
 def _together(images: ImageSet, rows: np.ndarray) -> bytes:
-    return b"".join(hashlib.sha256(str(pixels.shape).encode() + pixels.tobytes()).digest() for pixels in images.pixels(rows))
+    return b"".join(
+        hashlib.sha256(str(pixels.shape).encode() + pixels.tobytes()).digest()
+        for pixels in images.pixels(rows)
+    )

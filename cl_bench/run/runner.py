@@ -50,7 +50,9 @@ class Terms:
         return environment.compiles(self.compiled, self.device)
 
 
-def run(spec: RunSpec, store: Store, terms: Terms, say: Say, progress: Callable[[Progress], None]) -> RunRecord:
+def run(
+    spec: RunSpec, store: Store, terms: Terms, say: Say, progress: Callable[[Progress], None]
+) -> RunRecord:
     """Learn and evaluate every task not yet in the record; the record is saved after each.
 
     Raises InputError for input that cannot be used, RunFailed for a run that failed, Stopped for one that was asked to stop; in all cases what
@@ -63,7 +65,9 @@ def run(spec: RunSpec, store: Store, terms: Terms, say: Say, progress: Callable[
         if record and record.status == "done":
             say("already finished, nothing to train")
             return record
-        threads = record.threads if record else terms.threads  # the same sums in the same order as before the interruption
+        threads = (
+            record.threads if record else terms.threads
+        )  # the same sums in the same order as before the interruption
         torch.set_num_threads(threads)
         marks = {"devices": 1 + len(terms.helpers)} if terms.helpers else {}
         here = environment.describe(device, threads, terms.compiles) | marks
@@ -71,7 +75,9 @@ def run(spec: RunSpec, store: Store, terms: Terms, say: Say, progress: Callable[
         source = open_source(spec)
         stream = build_stream(spec, source, torch.device(device))
         if 0 in stream.test_sizes:
-            raise InputError(f"task {stream.test_sizes.index(0) + 1} has no image to evaluate on; choose fewer splits or another class order")
+            raise InputError(
+                f"task {stream.test_sizes.index(0) + 1} has no image to evaluate on; choose fewer splits or another class order"
+            )
         record = RunRecord(
             spec=spec,
             status="running",
@@ -83,20 +89,36 @@ def run(spec: RunSpec, store: Store, terms: Terms, say: Say, progress: Callable[
         )
         try:
             method = build_method(spec, source, torch.device(device), stream.num_tasks)
-            prepare_kernels(terms.compiles, say, batch_sizes(method, 1 + len(terms.helpers), terms.micro_batch))
+            prepare_kernels(
+                terms.compiles, say, batch_sizes(method, 1 + len(terms.helpers), terms.micro_batch)
+            )
             if terms.helpers and method.couples_batch:
-                raise InputError(f"{spec.label} looks at a whole batch at once, which several devices cannot share; leave out --gpus-per-run")
+                raise InputError(
+                    f"{spec.label} looks at a whole batch at once, which several devices cannot share; leave out --gpus-per-run"
+                )
             if terms.helpers and len(terms.helpers) >= spec.options.get("batch", 1 + len(terms.helpers)):
                 shared = f"a batch of {spec.options['batch']} images cannot be shared by {1 + len(terms.helpers)} devices"
                 raise InputError(f"{shared}; give a larger batch or fewer devices")
             if spec.precision == "bf16" and device == "cpu" and not environment.has_bf16():
-                say("warning: this processor has no bf16 arithmetic, and emulates it; precision=fp32 would be faster")
+                say(
+                    "warning: this processor has no bf16 arithmetic, and emulates it; precision=fp32 would be faster"
+                )
             with together((device, *terms.helpers), threads, follow, spec, terms.compiles) as world:
-                return _learn_remaining(record, store, method, stream, terms, say, _within(terms.seconds, progress), world)
+                return _learn_remaining(
+                    record, store, method, stream, terms, say, _within(terms.seconds, progress), world
+                )
         except Stopped:
             raise
-        except Exception as error:  # the only catch-all: whatever a plugin raises, the finished tasks stay usable
-            failure = " ".join((f"{error}" if isinstance(error, InputError | RunFailed) else f"{type(error).__name__}: {error}").split())
+        except (
+            Exception
+        ) as error:  # the only catch-all: whatever a plugin raises, the finished tasks stay usable
+            failure = " ".join(
+                (
+                    f"{error}"
+                    if isinstance(error, InputError | RunFailed)
+                    else f"{type(error).__name__}: {error}"
+                ).split()
+            )
             failure += endings.note(failure, error, record, store)
             if isinstance(error, InputError):
                 raise
@@ -116,7 +138,9 @@ def _within(seconds: float | None, progress: Callable[[Progress], None]) -> Call
     def report(now: Progress) -> None:
         progress(now)
         if seconds is not None and time.monotonic() - start > seconds:
-            raise TimeIsUp(f"the time limit of {seconds:g} s was reached in task {now.task + 1}; the same command goes on with that task")
+            raise TimeIsUp(
+                f"the time limit of {seconds:g} s was reached in task {now.task + 1}; the same command goes on with that task"
+            )
 
     return report
 
@@ -136,46 +160,80 @@ def follow(world: World, device: str, spec: RunSpec, compiled: bool) -> None:
         if not world.told():
             return
         torch.manual_seed(seeds.derived_seed(spec.init_seed, "task", index))
-        method.learn(stream.task(index), Trainer(spec.data_seed, torch.device(device), spec.precision, micro_batch=micro_batch, world=world))
+        method.learn(
+            stream.task(index),
+            Trainer(
+                spec.data_seed, torch.device(device), spec.precision, micro_batch=micro_batch, world=world
+            ),
+        )
 
 
 def _learn_remaining(
-    record: RunRecord, store: Store, method: Method, stream: Stream, terms: Terms, say: Say, progress, world: World = ALONE
+    record: RunRecord,
+    store: Store,
+    method: Method,
+    stream: Stream,
+    terms: Terms,
+    say: Say,
+    progress,
+    world: World = ALONE,
 ) -> RunRecord:
     spec, folder, device = record.spec, store.folder(record.spec), torch.device(terms.device)
     if terms.micro_batch and method.couples_batch:
-        raise RunFailed(f"out of memory, and {spec.label} looks at a whole batch at once, which cannot be cut; give a smaller batch")
+        raise RunFailed(
+            f"out of memory, and {spec.label} looks at a whole batch at once, which cannot be cut; give a smaller batch"
+        )
     predictions = checkpoints.restore(record, folder, method, stream, say)
     try:
         store.save(record)
     except OSError as error:
         raise run_files.cannot_write(folder, error) from error
-    shares = terms.share_first_task and terms.micro_batch is None and world.size == 1  # parts of a batch add up to other last bits
-    followed = [stream.task(index) for index in range(min(FOLLOWED_TASKS, stream.num_tasks))] if spec.losses else []
+    shares = (
+        terms.share_first_task and terms.micro_batch is None and world.size == 1
+    )  # parts of a batch add up to other last bits
+    followed = (
+        [stream.task(index) for index in range(min(FOLLOWED_TASKS, stream.num_tasks))] if spec.losses else []
+    )
     first, accuracy, began = len(record.tasks), None, time.monotonic()
     if world.size > 1:
         world.told(({name: value.cpu() for name, value in method.state().items()}, first, terms.micro_batch))
     for index in range(first, stream.num_tasks):
-        paused = terms.pause_after is not None and index > first and time.monotonic() - began >= terms.pause_after
+        paused = (
+            terms.pause_after is not None and index > first and time.monotonic() - began >= terms.pause_after
+        )
         task = stream.task(index)
         if len(task) < world.size:
-            raise InputError(f"task {index + 1} has {len(task)} images, which {world.size} devices cannot share; give fewer --gpus-per-run")
+            raise InputError(
+                f"task {index + 1} has {len(task)} images, which {world.size} devices cannot share; give fewer --gpus-per-run"
+            )
         if not world.told(not (terms.stop() or paused)):
             raise Stopped(f"stopped after task {index} of {stream.num_tasks}")
         torch.manual_seed(seeds.derived_seed(spec.init_seed, "task", index))
         shared = FirstTask()
         if shares and index == 0:
-            shared = StoredFirstTask.of(spec, store, environment.machine(terms.device, record.threads, terms.compiles))
-        trainer = Trainer(spec.data_seed, device, spec.precision, progress, terms.micro_batch, accuracy, shared, world)
+            shared = StoredFirstTask.of(
+                spec, store, environment.machine(terms.device, record.threads, terms.compiles)
+            )
+        trainer = Trainer(
+            spec.data_seed, device, spec.precision, progress, terms.micro_batch, accuracy, shared, world
+        )
         start = time.perf_counter()
         method.learn(task, trainer)
         learned = time.perf_counter()
         with network_in(spec.precision):
-            evaluation = stream.evaluate(method.predict, index + 1, terms.micro_batch or EVALUATION_BATCH, method.predicts_together)
+            evaluation = stream.evaluate(
+                method.predict, index + 1, terms.micro_batch or EVALUATION_BATCH, method.predicts_together
+            )
         evaluated = time.perf_counter()
-        losses = tuple(method.mean_loss(task, spec.precision) for task in followed[: index + 1]) if followed else None
+        losses = (
+            tuple(method.mean_loss(task, spec.precision) for task in followed[: index + 1])
+            if followed
+            else None
+        )
         predictions[f"task_{index + 1:03d}"] = evaluation.predictions
-        tensors = save_tensors({name: value.detach().cpu().contiguous() for name, value in method.state().items()})
+        tensors = save_tensors(
+            {name: value.detach().cpu().contiguous() for name, value in method.state().items()}
+        )
         done = TaskRecord(
             classes=task.classes,
             correct=tuple(evaluation.correct),
@@ -200,7 +258,9 @@ def _learn_remaining(
         seen, right = sum(stream.test_sizes[: len(done.correct)]), sum(done.correct)
         accuracy = right / seen
         cost = f"{time.perf_counter() - start:.1f} s, {len(tensors) / 1e6:.1f} MB kept"
-        say(f"task {index + 1}/{stream.num_tasks}: {right} of {seen} test images right ({accuracy:.1%}), {cost}")
+        say(
+            f"task {index + 1}/{stream.num_tasks}: {right} of {seen} test images right ({accuracy:.1%}), {cost}"
+        )
     return _finish(record, store, method, stream, say)
 
 
@@ -224,10 +284,14 @@ def recertify(spec: RunSpec, store: Store, device: str, threads: int, say: Say) 
     with locks.sole_owner(store, spec, say):
         record, folder = _finished(spec, store), store.folder(spec)
         if run_files.is_compact(record, folder):
-            raise InputError(f"the run {spec.run_id()} was kept without its checkpoint, which a certificate needs; run it again in another folder")
+            raise InputError(
+                f"the run {spec.run_id()} was kept without its checkpoint, which a certificate needs; run it again in another folder"
+            )
         wrong = run_files.damage(record, folder)
         if any("checkpoint-" in line for line in wrong):
-            raise RunFailed(f"{'; '.join(wrong)}; nothing was moved, the record keeps the certificate that it has")
+            raise RunFailed(
+                f"{'; '.join(wrong)}; nothing was moved, the record keeps the certificate that it has"
+            )
         for line in wrong:
             say(f"warning: {line}; the certificate needs the checkpoint alone")
         torch.set_num_threads(threads)
@@ -246,5 +310,7 @@ def _finished(spec: RunSpec, store: Store) -> RunRecord:
     except DamagedRecord as error:
         raise RunFailed(f"{error}; nothing was moved") from error
     if record is None or record.status != "done":
-        raise InputError(f"the run {spec.run_id()} is not finished; `cl-bench run` with its options continues it")
+        raise InputError(
+            f"the run {spec.run_id()} is not finished; `cl-bench run` with its options continues it"
+        )
     return record

@@ -28,7 +28,14 @@ from cl_bench.training.method import Method
 from cl_bench.training.trainer import FirstTask, Trainer
 
 FACTS = "trained.json"
-UNSHARED = {"method", "method_version", "options", "task_classes", "order", "order_seed"}  # of a run's identity; see `key`
+UNSHARED = {
+    "method",
+    "method_version",
+    "options",
+    "task_classes",
+    "order",
+    "order_seed",
+}  # of a run's identity; see `key`
 
 
 def key(spec: RunSpec, machine: dict) -> str | None:
@@ -38,7 +45,16 @@ def key(spec: RunSpec, machine: dict) -> str | None:
     if trunk is None or spec.joint:
         return None
     identity = {name: value for name, value in spec.identity().items() if name not in UNSHARED}
-    return digest({**identity, **trunk, "version": spec.method_version, "classes": spec.task_classes[0], "tasks": spec.num_tasks, "machine": machine})
+    return digest(
+        {
+            **identity,
+            **trunk,
+            "version": spec.method_version,
+            "classes": spec.task_classes[0],
+            "tasks": spec.num_tasks,
+            "machine": machine,
+        }
+    )
 
 
 def folder(store: Store, name: str) -> Path:
@@ -71,7 +87,11 @@ class StoredFirstTask(FirstTask):
                 start = time.perf_counter()
                 train()
                 counted = {"images_seen": trainer.images_seen, "pass_losses": trainer.pass_losses}
-                self._store("trained", method.trained(), {"run": self._run_id, "seconds": time.perf_counter() - start, **counted, "files": {}})
+                self._store(
+                    "trained",
+                    method.trained(),
+                    {"run": self._run_id, "seconds": time.perf_counter() - start, **counted, "files": {}},
+                )
                 return
         method.load_trained({name: value.to(method.device) for name, value in tensors.items()})
         trainer.images_seen, trainer.pass_losses = facts["images_seen"], facts["pass_losses"]
@@ -79,7 +99,9 @@ class StoredFirstTask(FirstTask):
         self.trained_by = facts["run"] if facts["run"] != self._run_id else None
         self.borrowed_seconds += facts["seconds"]
 
-    def once(self, name: str, compute: Callable[[], dict[str, Tensor]], trainer: Trainer) -> dict[str, Tensor]:
+    def once(
+        self, name: str, compute: Callable[[], dict[str, Tensor]], trainer: Trainer
+    ) -> dict[str, Tensor]:
         """The tensors that `compute()` returns for the trained first task; the name says all that they depend on besides."""
         with self._alone() as facts:
             found = self._tensors(name, facts)
@@ -137,6 +159,8 @@ class StoredFirstTask(FirstTask):
 
 def first_tasks(specs: Sequence[RunSpec], store: Store, machine: dict) -> dict[str, str]:
     """The key of the first task of every run that has yet to learn it on such a machine, by run id."""
-    new = [spec for spec in specs if (state := state_of(store, spec)).name != "unreadable" and not state.tasks]
+    new = [
+        spec for spec in specs if (state := state_of(store, spec)).name != "unreadable" and not state.tasks
+    ]
     keys = {spec.run_id(): shared_first_task.key(spec, machine) for spec in new}
     return {run_id: key for run_id, key in keys.items() if key}

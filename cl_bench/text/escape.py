@@ -13,7 +13,11 @@ FORMULA = "=+-@＝＋－＠"  # begin a formula in spreadsheets
 
 def visible(text: str, kept: str = "\n\t") -> str:
     """The text with control characters, halves of characters and marks of direction as escapes such as \\x1b, but for those `kept`."""
-    return text if text.isascii() and text.isprintable() else "".join(one if one in kept else _visible(one) for one in text)
+    return (
+        text
+        if text.isascii() and text.isprintable()
+        else "".join(one if one in kept else _visible(one) for one in text)
+    )
 
 
 def _visible(character: str) -> str:

@@ -12,7 +12,16 @@ from cl_bench.text import user_text
 MOST_NODES = 100_000  # values in all, those behind aliases counted wherever they stand
 DEEPEST = 20  # lists and mappings inside each other
 # what PyYAML's own constructors raise for values that look like a number, a date or a tag and are none
-UNREADABLE = (yaml.YAMLError, ValueError, OverflowError, RecursionError, AttributeError, KeyError, IndexError, TypeError)
+UNREADABLE = (
+    yaml.YAMLError,
+    ValueError,
+    OverflowError,
+    RecursionError,
+    AttributeError,
+    KeyError,
+    IndexError,
+    TypeError,
+)
 PLAIN = ("str", "int", "float", "bool", "null", "seq", "map", "merge")
 NAMES = {
     "bool": "true or false",
@@ -39,7 +48,9 @@ def read(path: Path, what: str = "") -> YamlFile:
     root = _composed(text, f"cannot read {what}{path}", str(path))
     if not isinstance(root, yaml.MappingNode):
         raise InputError(f"{path} must hold a mapping of option to value")
-    return YamlFile({str(key): value for key, value in _constructed(root, str(path)).items()}, _places(root, path))
+    return YamlFile(
+        {str(key): value for key, value in _constructed(root, str(path)).items()}, _places(root, path)
+    )
 
 
 def value(text: str) -> Any:
@@ -54,7 +65,9 @@ def _composed(text: str, failed: str, where: str) -> yaml.Node | None:
     try:
         root = yaml.compose(text, yaml.SafeLoader)
     except RecursionError:
-        raise InputError(f"{failed}: lists and mappings stand more than {DEEPEST} deep inside each other") from None
+        raise InputError(
+            f"{failed}: lists and mappings stand more than {DEEPEST} deep inside each other"
+        ) from None
     except (yaml.YAMLError, ValueError) as error:
         raise InputError(f"{failed}: {' '.join(str(error).split())}") from error
     if root is not None:
@@ -74,7 +87,9 @@ def _check(node: yaml.Node, failed: str, where: str, above: tuple[int, ...], see
     tag = node.tag.rpartition(":")[2]
     if tag not in PLAIN:
         written = user_text.short(node.value) if isinstance(node, yaml.ScalarNode) else "this"
-        raise InputError(f"{_place(node, where)}: YAML reads {written} as {NAMES.get(tag, node.tag)}; put words in quotes")
+        raise InputError(
+            f"{_place(node, where)}: YAML reads {written} as {NAMES.get(tag, node.tag)}; put words in quotes"
+        )
     above = (*above, id(node))
     if isinstance(node, yaml.SequenceNode):
         for part in node.value:
@@ -93,10 +108,14 @@ def _check_keys(node: yaml.MappingNode, where: str) -> None:
         tag = key.tag.rpartition(":")[2]
         if not isinstance(key, yaml.ScalarNode) or tag not in ("str", "int", "merge"):
             written = user_text.short(key.value) if isinstance(key, yaml.ScalarNode) else "a list or mapping"
-            raise InputError(f"{_place(key, where)}: YAML reads the key {written} as {NAMES.get(tag, tag)}; put it in quotes")
+            raise InputError(
+                f"{_place(key, where)}: YAML reads the key {written} as {NAMES.get(tag, tag)}; put it in quotes"
+            )
         if key.value in known:
             lines = f"lines {known[key.value].start_mark.line + 1} and {key.start_mark.line + 1}"
-            raise InputError(f"{where}, {lines}: the key {user_text.short(key.value)} stands twice; leave out one of them")
+            raise InputError(
+                f"{where}, {lines}: the key {user_text.short(key.value)} stands twice; leave out one of them"
+            )
         known[key.value] = key
 
 

@@ -29,7 +29,9 @@ class AlignmentConfig(Strict):
     refine_learning_rate: float = Field(0.001, gt=0)
     refine_momentum: float = Field(0.9, ge=0, lt=1)
     refine_weight_decay: float = Field(1e-4, ge=0)
-    refine_optimizer: Literal["nesterov", "plain"] = "nesterov"  # Nesterov with the bias free of decay (published code), or SGD as it is
+    refine_optimizer: Literal["nesterov", "plain"] = (
+        "nesterov"  # Nesterov with the bias free of decay (published code), or SGD as it is
+    )
     refine_ridge: float = Field(1e-4, gt=0)  # added to the diagonal of every covariance (published code)
 
 
@@ -46,7 +48,11 @@ def align(
     groups = [{"params": [head.weight]}]
     if head.bias is not None:
         groups.append({"params": [head.bias], "weight_decay": 0.0 if nesterov else decay})
-    settings = {"momentum": config.refine_momentum, "weight_decay": decay, "nesterov": nesterov and config.refine_momentum > 0}
+    settings = {
+        "momentum": config.refine_momentum,
+        "weight_decay": decay,
+        "nesterov": nesterov and config.refine_momentum > 0,
+    }
     phase = Phase(
         loss=loss,
         optimizer=lambda: optim.SGD(groups, config.refine_learning_rate, **settings),
@@ -57,7 +63,9 @@ def align(
     )
     head.requires_grad_(True)
     key = (init_seed, "refine", task.index)
-    losses = trainer.fit_samples(task, lambda done: _draws(means, factors, config.refine_samples, (*key, done)), phase)
+    losses = trainer.fit_samples(
+        task, lambda done: _draws(means, factors, config.refine_samples, (*key, done)), phase
+    )
     head.requires_grad_(False)
     for parameter in head.parameters():
         parameter.grad = None

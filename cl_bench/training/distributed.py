@@ -76,7 +76,11 @@ def together(devices: tuple[str, ...], threads: int, follow: Callable, *argument
         for rank in range(1, len(devices)):
             here, there = context.Pipe(duplex=False)
             # no daemon: Pillow augments in processes of its own
-            others.append(context.Process(target=_join, args=(there, rank, devices, threads, meeting, follow, arguments)))
+            others.append(
+                context.Process(
+                    target=_join, args=(there, rank, devices, threads, meeting, follow, arguments)
+                )
+            )
             others[-1].start()
             there.close()
             ready.append(here)
@@ -99,14 +103,18 @@ def together(devices: tuple[str, ...], threads: int, follow: Callable, *argument
             if NO_MEMORY in ended:
                 raise MemoryError(f"a process of this run ran out of memory ({error})") from error
             if ended:
-                raise RunFailed(f"a process of this run ended with code {ended[0]}; what it said stands above ({error})") from error
+                raise RunFailed(
+                    f"a process of this run ended with code {ended[0]}; what it said stands above ({error})"
+                ) from error
             raise
         finally:
             over.set()
             if not whole:
                 for process in others:
                     process.kill()
-            if dist.is_initialized() and (whole or not gpus):  # nccl would wait for sums that no helper joins any more
+            if dist.is_initialized() and (
+                whole or not gpus
+            ):  # nccl would wait for sums that no helper joins any more
                 dist.destroy_process_group()
             for process in others:
                 process.join(timeout=2)
@@ -121,7 +129,11 @@ def _end_with(others: list, over: threading.Event, end: Callable[[int], None] = 
         for process in [process for process in running if not process.is_alive()]:
             running.remove(process)
             if process.exitcode and not over.is_set():  # one that has learned everything ends with 0
-                print(f"error: a process of this run ended with code {process.exitcode}; what it said stands above", file=sys.stderr, flush=True)
+                print(
+                    f"error: a process of this run ended with code {process.exitcode}; what it said stands above",
+                    file=sys.stderr,
+                    flush=True,
+                )
                 return end(process.exitcode if process.exitcode > 0 else 1)
 
 
@@ -131,17 +143,23 @@ def _require_alive(process, here) -> None:
         here.recv()
     except EOFError:
         process.join()
-        raise RunFailed(f"a process of this run ended with code {process.exitcode} before it began; what it said stands above") from None
+        raise RunFailed(
+            f"a process of this run ended with code {process.exitcode} before it began; what it said stands above"
+        ) from None
 
 
 def _meet(rank: int, devices: tuple[str, ...], meeting: str) -> None:
     if devices[rank].startswith("cuda"):
         torch.cuda.set_device(devices[rank])
     backend = "cpu:gloo,cuda:nccl" if devices[0].startswith("cuda") else "gloo"
-    dist.init_process_group(backend, init_method=meeting, rank=rank, world_size=len(devices), timeout=PATIENCE)
+    dist.init_process_group(
+        backend, init_method=meeting, rank=rank, world_size=len(devices), timeout=PATIENCE
+    )
 
 
-def _join(there, rank: int, devices: tuple[str, ...], threads: int, meeting: str, follow: Callable, arguments: tuple) -> None:
+def _join(
+    there, rank: int, devices: tuple[str, ...], threads: int, meeting: str, follow: Callable, arguments: tuple
+) -> None:
     """A helper: it ends with the first process, which alone listens to signals."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)

@@ -21,19 +21,31 @@ class Method(nn.Module, ABC):
     """A method plugin: a file in `methods/` that sets `METHOD` to a subclass of this."""
 
     Config: ClassVar[type[Strict]]
-    PRESET: ClassVar[str | None] = None  # settings of the method's paper, used on the benchmarks they cover: a file in methods/presets/
+    PRESET: ClassVar[str | None] = (
+        None  # settings of the method's paper, used on the benchmarks they cover: a file in methods/presets/
+    )
     TRANSFORM: ClassVar[dict] = {}  # `Transform` values of its own where they differ from the data set's
-    AS_PUBLISHED: ClassVar[dict] = {}  # options and `Transform` values of the published code where the defaults do otherwise
-    LEFT_DIFFERENT: ClassVar[tuple[str, ...]] = ()  # what the published code does otherwise even then, a sentence each
+    AS_PUBLISHED: ClassVar[
+        dict
+    ] = {}  # options and `Transform` values of the published code where the defaults do otherwise
+    LEFT_DIFFERENT: ClassVar[
+        tuple[str, ...]
+    ] = ()  # what the published code does otherwise even then, a sentence each
     # the settings that decide how the first task is trained, by the same code in all methods that name them; never inherited
     TRUNK: ClassVar[type[Strict] | None] = None
-    SMALL: ClassVar[dict] = {}  # options for trials on a toy network of two blocks, 32 wide, with seven classes in three tasks
+    SMALL: ClassVar[
+        dict
+    ] = {}  # options for trials on a toy network of two blocks, 32 wide, with seven classes in three tasks
     version: ClassVar[int] = 1  # raise it when results change: it is part of the run id
     display: ClassVar[str]  # name in tables
     joint: ClassVar[bool] = False  # learns all classes as one task (an upper bound)
-    frozen: ClassVar[bool] = False  # predicts from un-prompted features alone, so that no image passes the network twice
+    frozen: ClassVar[bool] = (
+        False  # predicts from un-prompted features alone, so that no image passes the network twice
+    )
     queries: ClassVar[bool] = False  # asks for an image's un-prompted features too
-    current_task_loss: ClassVar[bool] = False  # the loss compares the current task's classes only: one class a task gives no gradient
+    current_task_loss: ClassVar[bool] = (
+        False  # the loss compares the current task's classes only: one class a task gives no gradient
+    )
 
     def __init__(self, config: Strict, backbone: Backbone, stream: StreamInfo):
         super().__init__()
@@ -79,7 +91,11 @@ class Method(nn.Module, ABC):
     def loss_within(self, batch: Batch, task: TaskInfo) -> Tensor:
         """Summed cross-entropy of `predict`'s scores among the classes of the images' task, over the temperature of training where there is one."""
         scores = self.predict(batch)[:, task.first_label : task.first_label + len(task.classes)]  # (B, c)
-        return F.cross_entropy(scores / getattr(self.config, "temperature", 1.0), batch.labels - task.first_label, reduction="sum")
+        return F.cross_entropy(
+            scores / getattr(self.config, "temperature", 1.0),
+            batch.labels - task.first_label,
+            reduction="sum",
+        )
 
     @torch.inference_mode()
     def mean_loss(self, task: Task, precision: str = "fp32", batch: int = 256) -> float:
@@ -152,14 +168,19 @@ class Method(nn.Module, ABC):
         """Restore what `state` returned, after as many calls of `grow`. Raises RuntimeError when names or shapes differ."""
         expected = self.state()
         if set(state) != set(expected):
-            raise RuntimeError(f"the checkpoint holds {sorted(set(state) ^ set(expected))[:3]} where the method does not, or the other way round")
+            raise RuntimeError(
+                f"the checkpoint holds {sorted(set(state) ^ set(expected))[:3]} where the method does not, or the other way round"
+            )
         self.load_state_dict(state, strict=False)
 
     @classmethod
     def trunk(cls, config: Strict) -> dict | None:
         """JSON values that decide how the first task is trained; methods with equal ones train it alike, bit for bit. None: never shared."""
         kind = cls.__dict__.get("TRUNK")
-        return kind and {"trunk": kind.__name__, **config.model_dump(mode="json", include=set(kind.model_fields))}
+        return kind and {
+            "trunk": kind.__name__,
+            **config.model_dump(mode="json", include=set(kind.model_fields)),
+        }
 
     def trained(self) -> dict[str, Tensor]:
         """What training a task leaves behind, before statistics: all that is trained."""

@@ -21,7 +21,9 @@ class Phase:
     batch: int
     passes: int
     repeats: int = 1  # passes that share one shuffle and one learning rate
-    rate: Callable[[int, dict], float] = lambda done, group: 1.0  # factor on a parameter group's learning rate after `done` passes
+    rate: Callable[[int, dict], float] = lambda done, group: (
+        1.0
+    )  # factor on a parameter group's learning rate after `done` passes
     drop_last: bool = False  # leave out the last partial batch of a shuffle
     after_backward: Callable[[], None] = lambda: None  # between backward and step: gradients may be edited
     after_step: Callable[[], None] = lambda: None

@@ -24,7 +24,9 @@ class Prompted(GradientMethod):
     def __init__(self, config: Strict, backbone: Backbone, stream: StreamInfo):
         super().__init__(config, backbone, stream)
         layers = backbone.first_blocks(config.layers)
-        self.prompts = DeepPrompts(layers, config.prompts, backbone.width, seeds.generator(stream.init_seed, "prompts")).to(self.device)
+        self.prompts = DeepPrompts(
+            layers, config.prompts, backbone.width, seeds.generator(stream.init_seed, "prompts")
+        ).to(self.device)
 
     @property
     def P(self) -> torch.nn.Parameter:
@@ -46,7 +48,11 @@ class Prompted(GradientMethod):
 
     def adam_settings(self) -> dict:
         """Learning rate and coupled weight decay; betas 0.9 and 0.999, eps 1e-8 are torch's own."""
-        return {"lr": self.config.learning_rate, "weight_decay": self.config.weight_decay, "fused": self.device.type == "cuda"}
+        return {
+            "lr": self.config.learning_rate,
+            "weight_decay": self.config.weight_decay,
+            "fused": self.device.type == "cuda",
+        }
 
     def rate(self, done: int) -> float:
         """A tenth after 0.4 and again after 0.7 (or 0.5 and 0.8) of the passes."""

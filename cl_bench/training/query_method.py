@@ -31,7 +31,9 @@ class QueryTuningConfig(Strict):
     batch: int = Field(16, ge=1)
     passes: int = Field(5, ge=1)
     grad_clip: float = Field(1.0, ge=0)  # largest global norm of the gradient, head included; 0: no clipping
-    head_init: HeadInit = "normal"  # std 0.02 and zero bias (public ports), or U(-1/sqrt(D), 1/sqrt(D)) for both
+    head_init: HeadInit = (
+        "normal"  # std 0.02 and zero bias (public ports), or U(-1/sqrt(D), 1/sqrt(D)) for both
+    )
     # classes that compete at prediction: those learned, or (public ports) also those to come, with untrained rows of the head
     eval_classes: Literal["seen", "all"] = "seen"
 
@@ -49,7 +51,11 @@ class QueryTuning(GradientMethod):
         super().__init__(config, backbone, stream)
         require_class_token(backbone, self.display)
         self.head = TaskHeads(backbone.width)
-        self.unlearned = [self._new_head(*size) for size in enumerate(stream.task_sizes)] if config.eval_classes == "all" else []
+        self.unlearned = (
+            [self._new_head(*size) for size in enumerate(stream.task_sizes)]
+            if config.eval_classes == "all"
+            else []
+        )
         self.counts: dict[str, Tensor] = {}
 
     @abstractmethod
@@ -67,14 +73,18 @@ class QueryTuning(GradientMethod):
 
     def grow(self, task: TaskInfo) -> None:
         """Add the task's rows of the head."""
-        self.head.grow(len(task.classes), self._head_generator(task.index), self.config.head_init, self.device)
+        self.head.grow(
+            len(task.classes), self._head_generator(task.index), self.config.head_init, self.device
+        )
 
     def _head_generator(self, index: int) -> torch.Generator:
         return seeds.generator(self.stream.init_seed, "head", index)
 
     def _new_head(self, index: int, classes: int) -> tuple[Tensor, Tensor]:
         """Weight and bias with which a task will start."""
-        head = new_head(self.backbone.width, classes, self.config.head_init, self._head_generator(index)).to(self.device)
+        head = new_head(self.backbone.width, classes, self.config.head_init, self._head_generator(index)).to(
+            self.device
+        )
         return head.weight.detach(), head.bias.detach()
 
     def begin_task(self, task: Task, trainer: Trainer) -> None:
@@ -95,7 +105,9 @@ class QueryTuning(GradientMethod):
 
     def forwards(self, task: TaskInfo, images: int, augmented: bool) -> int:
         """As for every method, and the queries: one an image where images enter unchanged, else one a step and one for statistics."""
-        asked = self.trained_images(task, images) + self.statistics_query * self.statistics_images(task, images)
+        asked = self.trained_images(task, images) + self.statistics_query * self.statistics_images(
+            task, images
+        )
         return super().forwards(task, images, augmented) + (asked if augmented else images)
 
     def adam_settings(self) -> dict:
@@ -123,7 +135,11 @@ class QueryTuning(GradientMethod):
     def load_trained(self, tensors: dict[str, Tensor]) -> None:
         """With the histograms."""
         super().load_trained(tensors)
-        self.counts = {name.removeprefix("counts."): counts for name, counts in tensors.items() if name.startswith("counts.")}
+        self.counts = {
+            name.removeprefix("counts."): counts
+            for name, counts in tensors.items()
+            if name.startswith("counts.")
+        }
 
     def diagnostics(self) -> dict:
         """How often each entry was chosen for a training image."""

@@ -28,7 +28,9 @@ class FirstTask:
         """Bring the method and the trainer to where `train()` leaves them."""
         train()
 
-    def once(self, name: str, compute: Callable[[], dict[str, Tensor]], trainer: "Trainer") -> dict[str, Tensor]:
+    def once(
+        self, name: str, compute: Callable[[], dict[str, Tensor]], trainer: "Trainer"
+    ) -> dict[str, Tensor]:
         """The tensors that `compute()` returns for the trained task."""
         return compute()
 
@@ -53,9 +55,13 @@ class Trainer:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     precision: str = "fp32"
     report: Callable[[Progress], None] = lambda progress: None
-    micro_batch: int | None = None  # images that go through the network at a time; gradients of a batch are summed
+    micro_batch: int | None = (
+        None  # images that go through the network at a time; gradients of a batch are summed
+    )
     accuracy: float | None = None  # after the task before, to be reported
-    first_task: FirstTask = field(default_factory=FirstTask)  # another one while learning the first task, where runs share it
+    first_task: FirstTask = field(
+        default_factory=FirstTask
+    )  # another one while learning the first task, where runs share it
     world: World = ALONE  # the processes that share each batch
     images_seen: int = 0
     passes: int = 0  # of the task so far, through all its phases
@@ -69,7 +75,9 @@ class Trainer:
         """
         if phase.drop_last and phase.repeats * len(task) < phase.batch:
             few = f"{len(task)} images, batch {phase.batch}"
-            raise RunFailed(f"drop_last leaves nothing of task {task.index + 1}: {few}; give drop_last=off or a smaller batch")
+            raise RunFailed(
+                f"drop_last leaves nothing of task {task.index + 1}: {few}; give drop_last=off or a smaller batch"
+            )
         optimizer = phase.optimizer()
         rates = [group["lr"] for group in optimizer.param_groups]
         for done in range(0, phase.passes, phase.repeats):
@@ -79,11 +87,17 @@ class Trainer:
             mean = self._shuffle(task, phase, optimizer, count)
             self.pass_losses += [mean] * count
             speed = count * len(task) / (time.perf_counter() - start)
-            self.report(Progress(task.index, self.passes, planned or phase.passes, mean, speed, self.accuracy))
+            self.report(
+                Progress(task.index, self.passes, planned or phase.passes, mean, speed, self.accuracy)
+            )
         if not all(bool(torch.isfinite(parameter).all()) for parameter in _trained(optimizer)):
-            raise RunFailed(f"training task {task.index + 1} ended with parameters that are not finite; {phase.advice}")
+            raise RunFailed(
+                f"training task {task.index + 1} ended with parameters that are not finite; {phase.advice}"
+            )
 
-    def fit_samples(self, task: TaskInfo, draw: Callable[[int], Iterable[Batch]], phase: Phase) -> list[float]:
+    def fit_samples(
+        self, task: TaskInfo, draw: Callable[[int], Iterable[Batch]], phase: Phase
+    ) -> list[float]:
         """The same over samples that `draw(pass)` makes, batch by batch, in every process alike; the mean loss of each pass. Raises RunFailed."""
         optimizer, means = phase.optimizer(), []
         rates = [group["lr"] for group in optimizer.param_groups]
@@ -110,7 +124,9 @@ class Trainer:
         self.passes += count
         return mean
 
-    def _step(self, phase: Phase, optimizer: torch.optim.Optimizer, batch: Batch, size: int, shared: bool) -> Tensor:
+    def _step(
+        self, phase: Phase, optimizer: torch.optim.Optimizer, batch: Batch, size: int, shared: bool
+    ) -> Tensor:
         """One step on a batch, or on this process's share of its `size` images; the loss."""
         optimizer.zero_grad(set_to_none=True)
         value = self._backward(phase.loss, batch, size)
@@ -126,7 +142,10 @@ class Trainer:
 
     def _batches(self, task: Task, order: np.ndarray, size: int, count: int) -> Iterator[Batch]:
         """This process's share of every batch, augmented; of a small batch it may be empty."""
-        parts = [self._part(self.world.share(order[start : start + size]), len(task), count) for start in range(0, len(order), size)]
+        parts = [
+            self._part(self.world.share(order[start : start + size]), len(task), count)
+            for start in range(0, len(order), size)
+        ]
         augmented = task.augmented_batches([part for part in parts if len(part[0])])
         for chosen, _ in parts:
             yield next(augmented) if len(chosen) else Batch(torch.empty(0), torch.empty(0))
@@ -155,7 +174,9 @@ class Trainer:
         """`compute()`, or what it returned for another run with the same first task; the name says all that it depends on besides."""
         return self.first_task.once(name, compute, self)
 
-    def plain(self, task: Task, batch: int, chosen: np.ndarray | None = None, shared: bool = False) -> Iterator[Batch]:
+    def plain(
+        self, task: Task, batch: int, chosen: np.ndarray | None = None, shared: bool = False
+    ) -> Iterator[Batch]:
         """The task's images as at evaluation, counted; for statistics, in full precision and without gradients.
 
         With `shared` each process of a run sees its share of every batch; whoever sums over them calls `world.add`.
@@ -173,7 +194,9 @@ class Trainer:
     def augmented(self, task: Task, batch: int, chosen: np.ndarray, pass_index: int) -> Iterator[Batch]:
         """As `plain`, with the augmentation of a pass."""
         with torch.no_grad():
-            for part in task.augmented_batches([(chosen[start : start + batch], pass_index) for start in range(0, len(chosen), batch)]):
+            for part in task.augmented_batches(
+                [(chosen[start : start + batch], pass_index) for start in range(0, len(chosen), batch)]
+            ):
                 self.images_seen += len(part)
                 yield part
 
@@ -189,5 +212,7 @@ def _set_rates(optimizer: torch.optim.Optimizer, rates: list[float], phase: Phas
 
 def _finite(mean: float, phase: Phase, task: TaskInfo, done: int) -> float:
     if not math.isfinite(mean):
-        raise RunFailed(f"the {phase.name} loss of task {task.index + 1} became {mean} in pass {done + 1}; {phase.advice}")
+        raise RunFailed(
+            f"the {phase.name} loss of task {task.index + 1} became {mean} in pass {done + 1}; {phase.advice}"
+        )
     return mean

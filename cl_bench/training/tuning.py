@@ -66,12 +66,20 @@ class Tuning(GradientMethod):
     def make_optimizer(self, task: TaskInfo) -> optim.Optimizer:
         """A new Adam."""
         groups = [*self.trained_groups(), {"params": [*self.head.heads[-1].parameters()]}]
-        settings = {"lr": self.config.learning_rate, "weight_decay": self.config.weight_decay, "fused": self.device.type == "cuda"}
+        settings = {
+            "lr": self.config.learning_rate,
+            "weight_decay": self.config.weight_decay,
+            "fused": self.device.type == "cuda",
+        }
         return optim.Adam(groups, **settings)
 
     def rate(self, done: int) -> float:
         """(1 + cos(pi e / E)) / 2 after e of E passes."""
-        return 1.0 if self.config.schedule == "constant" else (1 + math.cos(math.pi * done / self.config.passes)) / 2
+        return (
+            1.0
+            if self.config.schedule == "constant"
+            else (1 + math.cos(math.pi * done / self.config.passes)) / 2
+        )
 
     def predict(self, batch: Batch) -> Tensor:
         """Scores of all heads, (B, K_seen)."""

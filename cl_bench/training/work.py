@@ -16,8 +16,12 @@ EIGEN = 10  # multiply-adds of a decomposition of an n x n matrix, in n^3
 class Extra:
     """What a method adds to the frozen network's own work on an image. All but the first two are multiply-adds, or bytes."""
 
-    keys: Mapping[int, int] = field(default_factory=dict)  # block -> keys and values that an image's tokens attend to besides themselves
-    tokens: Mapping[int, int] = field(default_factory=dict)  # block -> tokens that join the image's there and stay
+    keys: Mapping[int, int] = field(
+        default_factory=dict
+    )  # block -> keys and values that an image's tokens attend to besides themselves
+    tokens: Mapping[int, int] = field(
+        default_factory=dict
+    )  # block -> tokens that join the image's there and stay
     image: float = 0.0  # for each image: choosing and mixing prompts
     step: float = 0.0  # for each batch that is trained on: projecting prompts and updates
     statistics: float = 0.0  # for each image of the statistics after a task, besides its pass
@@ -25,7 +29,9 @@ class Extra:
     working_bytes: float = 0.0  # while learning, besides the state and activations
 
 
-def with_null_spaces(found: Extra, P: torch.Tensor, vit: torch.nn.Module, b1: bool, b2: bool, blocks: int) -> Extra:
+def with_null_spaces(
+    found: Extra, P: torch.Tensor, vit: torch.nn.Module, b1: bool, b2: bool, blocks: int
+) -> Extra:
     """With both projections of every update of prompts P (L, M, D), the second moments of their attention, and the null spaces of these; B_2
     has so many diagonal blocks."""
     layers, M, D = map(float, P.shape)
@@ -60,7 +66,10 @@ class Work:
 
     def of_learning(self, images: int, statistics: int, tasks: int) -> float:
         """Learning so many tasks with so many image passes, of which some are for statistics, in passes through the bare network."""
-        return images * self.learning + (statistics * self.extra.statistics + tasks * self.extra.task) / self.bare
+        return (
+            images * self.learning
+            + (statistics * self.extra.statistics + tasks * self.extra.task) / self.bare
+        )
 
 
 def tokens(vit: torch.nn.Module) -> int:
@@ -89,7 +98,9 @@ def _network(vit: torch.nn.Module, extra: Extra, read: int | None) -> float:
         count += extra.tokens.get(index, 0)
         asking = count if read is None or index < len(vit.blocks) - 1 else read
         D, inner, hidden = vit.embed_dim, block.attn.proj.in_features, block.mlp.fc1.out_features
-        total += 2.0 * count * D * inner + 2.0 * asking * D * (inner + hidden)  # keys and values; queries, output and MLP
+        total += 2.0 * count * D * inner + 2.0 * asking * D * (
+            inner + hidden
+        )  # keys and values; queries, output and MLP
         total += 2.0 * asking * (count + extra.keys.get(index, 0)) * inner
     return total
 
@@ -100,7 +111,12 @@ def memory_bytes(method: torch.nn.Module, images: int) -> float:
     state = sum(_bytes(value) for value in method.state().values())
     trained = sum(_bytes(parameter) for parameter in method.parameters() if parameter.requires_grad)
     batch = min(images, getattr(method.config, "batch", 1))
-    return state + 3 * trained + batch * (_attention_bytes(vit, extra) - _attention_bytes(vit, Extra())) + extra.working_bytes
+    return (
+        state
+        + 3 * trained
+        + batch * (_attention_bytes(vit, extra) - _attention_bytes(vit, Extra()))
+        + extra.working_bytes
+    )
 
 
 def _attention_bytes(vit: torch.nn.Module, extra: Extra) -> float:

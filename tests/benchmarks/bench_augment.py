@@ -19,7 +19,12 @@ from cl_bench.data.augment_draws import draw
 
 CASES = {
     "CIFAR-100, 32 -> 224, bicubic": (Transform(augment="autoaugment-cifar10"), 32, 32, 224),
-    "ImageNet-R, 256 x 341 -> 224, bilinear": (Transform(augment="autoaugment-imagenet", crop_interpolation="bilinear"), 256, 341, 224),
+    "ImageNet-R, 256 x 341 -> 224, bilinear": (
+        Transform(augment="autoaugment-imagenet", crop_interpolation="bilinear"),
+        256,
+        341,
+        224,
+    ),
 }
 
 

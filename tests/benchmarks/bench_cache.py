@@ -21,9 +21,13 @@ from PIL import Image
 def photograph(rng: np.random.Generator) -> bytes:
     """A JPEG of 500 x 375 pixels with about the detail of a photograph."""
     coarse = rng.integers(0, 256, (24, 32, 3), dtype=np.uint8)
-    picture = np.asarray(Image.fromarray(coarse).resize((500, 375), Image.Resampling.BICUBIC)).astype(np.int16)
+    picture = np.asarray(Image.fromarray(coarse).resize((500, 375), Image.Resampling.BICUBIC)).astype(
+        np.int16
+    )
     buffer = io.BytesIO()
-    Image.fromarray(np.clip(picture + rng.normal(0, 12, picture.shape), 0, 255).astype(np.uint8)).save(buffer, "JPEG", quality=90)
+    Image.fromarray(np.clip(picture + rng.normal(0, 12, picture.shape), 0, 255).astype(np.uint8)).save(
+        buffer, "JPEG", quality=90
+    )
     return buffer.getvalue()
 
 
@@ -47,9 +51,13 @@ def make(root: Path, count: int) -> None:
     for key, lines in texts.items():
         (lists / f"{key}.txt").write_text("\n".join(lines), encoding="utf-8")
     digests = {key: hashlib.sha256((lists / f"{key}.txt").read_bytes()).hexdigest() for key in texts}
-    imagenet_r.ImageNetR.LISTS = {key: Published(f"http://localhost/{key}.txt", digest) for key, digest in digests.items()}
+    imagenet_r.ImageNetR.LISTS = {
+        key: Published(f"http://localhost/{key}.txt", digest) for key, digest in digests.items()
+    }
     digest = hashlib.md5((root / "imagenet-r.tar").read_bytes()).hexdigest()
-    imagenet_r.ImageNetR.ARCHIVES = (Archive("http://localhost/imagenet-r.tar", "imagenet-r", f"md5:{digest}"),)
+    imagenet_r.ImageNetR.ARCHIVES = (
+        Archive("http://localhost/imagenet-r.tar", "imagenet-r", f"md5:{digest}"),
+    )
 
 
 def epoch(images) -> int:
@@ -97,9 +105,15 @@ def main() -> None:
         cached = time.perf_counter() - start
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         print(f"{count} images of 500 x 375, {size / 1e6:.0f} MB at a shorter side of 256")
-        print(f"first epoch, decoding: {decoding:.2f} s with {most} threads on {len(os.sched_getaffinity(0))} cores")
-        print(f"second epoch, from the cache: {cached:.2f} s; ratio {decoding / cached:.1f} (asked: at least 3)")
-        print(f"peak memory {peak / 1024:.0f} MB, of which {(peak - before) / 1024:.0f} MB while decoding and reading (mapped pages included)")
+        print(
+            f"first epoch, decoding: {decoding:.2f} s with {most} threads on {len(os.sched_getaffinity(0))} cores"
+        )
+        print(
+            f"second epoch, from the cache: {cached:.2f} s; ratio {decoding / cached:.1f} (asked: at least 3)"
+        )
+        print(
+            f"peak memory {peak / 1024:.0f} MB, of which {(peak - before) / 1024:.0f} MB while decoding and reading (mapped pages included)"
+        )
         assert decoding >= 3 * cached and (peak - before) < 1_000_000
 
 

@@ -53,7 +53,11 @@ def seconds(*arguments: str) -> tuple[float, str]:
     """Wall-clock of a command, and what it printed."""
     start = time.perf_counter()
     out = subprocess.run(
-        [sys.executable, "-m", "cl_bench", *arguments], env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True, capture_output=True, text=True
+        [sys.executable, "-m", "cl_bench", *arguments],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        check=True,
+        capture_output=True,
+        text=True,
     ).stdout
     return time.perf_counter() - start, out
 
@@ -70,7 +74,9 @@ def main() -> None:
         assert out.splitlines()[-1] == f"{count} runs: {count} done"
         warm = min(seconds("ls", "runs", "--results", str(results))[0] for _ in range(3))
         status = min(seconds("status", "--results", str(results))[0] for _ in range(3))
-        print(f"{count} records: ls runs without index {cold:.2f} s, with it {warm:.2f} s; status {status:.2f} s")
+        print(
+            f"{count} records: ls runs without index {cold:.2f} s, with it {warm:.2f} s; status {status:.2f} s"
+        )
 
 
 if __name__ == "__main__":

@@ -22,10 +22,23 @@ JOB = ("run", "--methods", "nsp2,pgp", "--splits", "10")
 
 def seconds(source: Path, folder: Path, *arguments: str) -> float:
     """Wall-clock seconds of one `cl-bench` command of this source; prints the rows of its table."""
-    environment = {**os.environ, "CL_BENCH_CACHE": str(folder / "cache"), "PYTHONPATH": str(source), "PYTHONSAFEPATH": "1"}
+    environment = {
+        **os.environ,
+        "CL_BENCH_CACHE": str(folder / "cache"),
+        "PYTHONPATH": str(source),
+        "PYTHONSAFEPATH": "1",
+    }
     start = time.perf_counter()
     command = [sys.executable, "-m", "cl_bench", *arguments]
-    done = subprocess.run(command, cwd=folder, env=environment, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env=environment,
+        check=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
     taken = time.perf_counter() - start
     print("\n".join(line for line in done.stdout.splitlines() if line.startswith("| VPT")), flush=True)
     return taken
@@ -45,11 +58,18 @@ def main() -> None:
             before = seconds(asked.against.resolve(), folder / "before", *JOB)
             print(f"main job of {asked.against}, cache empty: {before:.0f} s")
         own = seconds(here, folder, *JOB, *asked.options)
-        print(f"main job, cache empty: {own:.0f} s" + (f", {before / own:.2f} times as fast" if before else ""))
+        print(
+            f"main job, cache empty: {own:.0f} s" + (f", {before / own:.2f} times as fast" if before else "")
+        )
         for record in Store(folder / "results").records():
             peak = max(task.peak_memory_bytes for task in record.tasks) / 1e9
-            learn, evaluate = (sum(getattr(task, key) for task in record.tasks) for key in ("learn_seconds", "evaluate_seconds"))
-            print(f"{record.spec.label} in {record.spec.precision}: peak {peak:.2f} GB, {learn:.0f} s learning, {evaluate:.0f} s evaluating")
+            learn, evaluate = (
+                sum(getattr(task, key) for task in record.tasks)
+                for key in ("learn_seconds", "evaluate_seconds")
+            )
+            print(
+                f"{record.spec.label} in {record.spec.precision}: peak {peak:.2f} GB, {learn:.0f} s learning, {evaluate:.0f} s evaluating"
+            )
         print(f"cl-bench --help: {min(seconds(here, folder, '--help') for _ in range(5)):.2f} s (best of 5)")
 
 

@@ -37,8 +37,12 @@ def measure(chosen: argparse.Namespace) -> None:
         for spec in make_plan(Request(methods=chosen.methods), precision).specs:
             watch = Stopwatch(spec, torch.device("cpu"))
             watch.learn_first_task()
-            whole, kernels = zip(*((a_pass(watch), in_kernels(watch)) for _ in range(chosen.rounds)), strict=True)
-            print(f"{spec.display}, {precision}: {1 - min(kernels) / min(whole):.0%} outside kernels, {1 / min(whole):.0f} images/s")
+            whole, kernels = zip(
+                *((a_pass(watch), in_kernels(watch)) for _ in range(chosen.rounds)), strict=True
+            )
+            print(
+                f"{spec.display}, {precision}: {1 - min(kernels) / min(whole):.0%} outside kernels, {1 / min(whole):.0f} images/s"
+            )
 
 
 def a_pass(watch: Stopwatch) -> float:
@@ -63,9 +67,15 @@ def computes(name: str) -> bool:
         return False
     packet = getattr(torch.ops.aten, name.removeprefix("aten::"))
     dispatched = set(torch._C._dispatch_get_all_op_names())  # others are of TorchScript alone
-    overloads = [overload for overload in (getattr(packet, name) for name in packet.overloads()) if overload.name() in dispatched]
+    overloads = [
+        overload
+        for overload in (getattr(packet, name) for name in packet.overloads())
+        if overload.name() in dispatched
+    ]
     composite = torch._C.DispatchKey.CompositeImplicitAutograd
-    return not any(overload.is_view or overload.has_kernel_for_dispatch_key(composite) for overload in overloads)
+    return not any(
+        overload.is_view or overload.has_kernel_for_dispatch_key(composite) for overload in overloads
+    )
 
 
 if __name__ == "__main__":

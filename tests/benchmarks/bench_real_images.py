@@ -50,7 +50,10 @@ def pack_caltech(source: Path, root: Path) -> str:
     published = {}
     for key, found in texts.items():
         (lists / f"{key}.txt").write_text("\n".join(found), encoding="utf-8")
-        published[key] = ("http://localhost/" + f"{key}.txt", hashlib.sha256((lists / f"{key}.txt").read_bytes()).hexdigest())
+        published[key] = (
+            "http://localhost/" + f"{key}.txt",
+            hashlib.sha256((lists / f"{key}.txt").read_bytes()).hexdigest(),
+        )
     digest = hashlib.md5((root / "imagenet-r.tar").read_bytes()).hexdigest()
     plugins = root / "plugins"
     (plugins / "datasets").mkdir(parents=True, exist_ok=True)
@@ -90,15 +93,28 @@ def pack_cifar(source: Path, root: Path) -> str:
         with zipfile.ZipFile(source) as zipped:
             names = sorted({Path(name).parts[-2] for name in zipped.namelist() if name.endswith(".webp")})
             for side in ("train", "test"):
-                items = sorted(name for name in zipped.namelist() if name.endswith(".webp") and Path(name).parts[-3] == side)
-                pixels = [np.asarray(Image.open(zipped.open(name)).convert("RGB")).transpose(2, 0, 1).reshape(-1) for name in items]
+                items = sorted(
+                    name
+                    for name in zipped.namelist()
+                    if name.endswith(".webp") and Path(name).parts[-3] == side
+                )
+                pixels = [
+                    np.asarray(Image.open(zipped.open(name)).convert("RGB")).transpose(2, 0, 1).reshape(-1)
+                    for name in items
+                ]
                 labels = [names.index(Path(name).parts[-2]) for name in items]
-                content = {"data": np.stack(pixels), "fine_labels": labels, "coarse_labels": [0] * len(labels)}
+                content = {
+                    "data": np.stack(pixels),
+                    "fine_labels": labels,
+                    "coarse_labels": [0] * len(labels),
+                }
                 (folder / side).write_bytes(pickle.dumps(content, protocol=2))
         (folder / "meta").write_bytes(pickle.dumps({"fine_label_names": names}, protocol=2))
         with tarfile.open(root / "cifar-100-python.tar.gz", "w:gz", compresslevel=1) as tar:
             tar.add(folder, cifar100.FOLDER)
-    cifar100.MD5.update({name: hashlib.md5((folder / name).read_bytes()).hexdigest() for name in cifar100.MD5})
+    cifar100.MD5.update(
+        {name: hashlib.md5((folder / name).read_bytes()).hexdigest() for name in cifar100.MD5}
+    )
     cifar100.SHA256 = hashlib.sha256((root / "cifar-100-python.tar.gz").read_bytes()).hexdigest()
     cifar100.prepare(root, print)
     return f"cifar100:{root}"
@@ -115,7 +131,11 @@ def main() -> None:
     given = parser.parse_args()
     work = given.work.resolve() / given.images
     os.environ["CL_BENCH_DATA"], os.environ["CL_BENCH_CACHE"] = str(work / "data"), str(work / "cache")
-    pack, archive = (pack_caltech, "caltech101_subset.zip") if given.images == "caltech" else (pack_cifar, "cifar100_full.zip")
+    pack, archive = (
+        (pack_caltech, "caltech101_subset.zip")
+        if given.images == "caltech"
+        else (pack_cifar, "cifar100_full.zip")
+    )
     dataset = pack(given.folder / "data" / archive, work / "root")
 
     from cl_bench.plan.plan import make_plan

@@ -61,7 +61,9 @@ def main() -> None:
                 [sys.executable, "-m", "cl_bench", *command, "--results", str(root / "results"), "--out", str(root / "out")],
                 check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             )  # fmt: skip
-            print(f"cl-bench {' '.join(Path(word).name for word in command)}: {time.perf_counter() - start:.2f} s for 1,000 records")
+            print(
+                f"cl-bench {' '.join(Path(word).name for word in command)}: {time.perf_counter() - start:.2f} s for 1,000 records"
+            )
 
 
 if __name__ == "__main__":

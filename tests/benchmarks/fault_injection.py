@@ -44,29 +44,63 @@ def main() -> None:
         expected, whole = finished(spec, folder / "whole")
         killed = during_learning = 0
         attempt = 0
-        while killed < given.kills:  # each run is killed a few times, at any moment from its start to a little after its end
+        while (
+            killed < given.kills
+        ):  # each run is killed a few times, at any moment from its start to a little after its end
             attempt += 1
             for _ in range(3):
                 tasks = kill(spec, folder / f"run {attempt}", random.uniform(0.3, 1.1 * whole))
                 killed += tasks is not None
                 during_learning += tasks is not None and 0 < tasks < 4
             assert finished(spec, folder / f"run {attempt}")[0] == expected, "a record differs"
-        print(f"{killed} kills of {attempt} runs, {during_learning} of them between first and last task: every record equals the whole run's")
+        print(
+            f"{killed} kills of {attempt} runs, {during_learning} of them between first and last task: every record equals the whole run's"
+        )
         options = {f"--{key.replace('_', '-')}": str(value) for key, value in request.items() if key != "set"}
         several = [part for option in options.items() for part in option]
         several += [part for key, value in request["set"].items() for part in ("--set", f"{key}={value}")]
-        command = ["run", "--methods", "seq,nsp2[eta=0.5|0.97],pgp", "--devices", "cpu", "--threads", "1", *several]
-        subprocess.run([sys.executable, "-m", "cl_bench", *command], cwd=at(folder / "all"), env=ENVIRONMENT, check=True, capture_output=True)
+        command = [
+            "run",
+            "--methods",
+            "seq,nsp2[eta=0.5|0.97],pgp",
+            "--devices",
+            "cpu",
+            "--threads",
+            "1",
+            *several,
+        ]
+        subprocess.run(
+            [sys.executable, "-m", "cl_bench", *command],
+            cwd=at(folder / "all"),
+            env=ENVIRONMENT,
+            check=True,
+            capture_output=True,
+        )
         expected = [record.outcome() for record in Store(folder / "all" / "results").records()]
         place = at(folder / "killed")
         for _ in range(given.orchestrators):
-            process = subprocess.Popen([sys.executable, "-m", "cl_bench", *command], cwd=place, env=ENVIRONMENT, stderr=subprocess.DEVNULL)
+            process = subprocess.Popen(
+                [sys.executable, "-m", "cl_bench", *command],
+                cwd=place,
+                env=ENVIRONMENT,
+                stderr=subprocess.DEVNULL,
+            )
             time.sleep(random.uniform(3.0, 12.0))
             process.kill()
             process.wait()
-        subprocess.run([sys.executable, "-m", "cl_bench", *command], cwd=place, env=ENVIRONMENT, check=True, capture_output=True)
-        assert [record.outcome() for record in Store(place / "results").records()] == expected, "a record differs"
-        print(f"{given.orchestrators} kills of an orchestrator of 4 runs: every record equals the whole plan's")
+        subprocess.run(
+            [sys.executable, "-m", "cl_bench", *command],
+            cwd=place,
+            env=ENVIRONMENT,
+            check=True,
+            capture_output=True,
+        )
+        assert [record.outcome() for record in Store(place / "results").records()] == expected, (
+            "a record differs"
+        )
+        print(
+            f"{given.orchestrators} kills of an orchestrator of 4 runs: every record equals the whole plan's"
+        )
 
 
 def at(folder: Path) -> Path:
@@ -83,7 +117,9 @@ def run_one(spec, root: Path) -> list[str]:
 
 def kill(spec, root: Path, seconds: float) -> int | None:
     """SIGKILL after so many seconds; the tasks its record has then, None when it had ended before."""
-    process = subprocess.Popen(run_one(spec, root), env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        run_one(spec, root), env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     time.sleep(seconds)
     process.send_signal(signal.SIGKILL)
     if process.wait() == 0:

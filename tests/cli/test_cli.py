@@ -17,8 +17,29 @@ def base(tmp_path_factory):
     root = tmp_path_factory.mktemp("cli")
     toys.write_folder(root / "data", classes=4)
     toys.write_weights(root / "w.safetensors")
-    common = ["--dataset", f"folder:{root / 'data'}", "--backbone", "test_vit", "--weights", str(root / "w.safetensors"), "--image-size", "32"]
-    return [*common, "--splits", "2", "--device", "cpu", "--set", "passes=2", "--set", "batch=8", "--set", "epoch_mode=plain"]
+    common = [
+        "--dataset",
+        f"folder:{root / 'data'}",
+        "--backbone",
+        "test_vit",
+        "--weights",
+        str(root / "w.safetensors"),
+        "--image-size",
+        "32",
+    ]
+    return [
+        *common,
+        "--splits",
+        "2",
+        "--device",
+        "cpu",
+        "--set",
+        "passes=2",
+        "--set",
+        "batch=8",
+        "--set",
+        "epoch_mode=plain",
+    ]
 
 
 def call(capsys, *arguments) -> tuple[int, str, str]:
@@ -39,10 +60,16 @@ def test_run_prints_the_table_writes_the_report_and_repeating_it_trains_nothing(
     code, out, err = call(capsys, "run", "--methods", "nsp2[eta=0.9|1],joint", "--seeds", "2", *base)
     assert code == 0, err
     table = [line for line in out.splitlines() if line.startswith("| VPT")]
-    assert [line.split("|")[1].strip() for line in table] == ["VPT-NSP² [eta=0.9]", "VPT-NSP² [eta=1]", "VPT joint (upper bound)"]
+    assert [line.split("|")[1].strip() for line in table] == [
+        "VPT-NSP² [eta=0.9]",
+        "VPT-NSP² [eta=1]",
+        "VPT joint (upper bound)",
+    ]
     assert all(line.rstrip(" |").endswith("2") for line in table)
     folder = here / "reports" / "folder-data-2-test_vit-32px"
-    figures = {f"{name}.{suffix}" for name in ("accuracy", "tradeoff", "cost") for suffix in ("png", "pdf", "csv")}
+    figures = {
+        f"{name}.{suffix}" for name in ("accuracy", "tradeoff", "cost") for suffix in ("png", "pdf", "csv")
+    }
     assert {path.name for path in folder.iterdir()} == {"table.md", "table.tex", *figures}
     assert (folder / "table.md").read_text() in out
     assert "finished: vpt-nsp2" in err
@@ -79,7 +106,9 @@ def test_a_failed_run_leaves_the_others_and_exits_with_1(capsys, here, base):
     assert "| VPT-Seq |" in out and "failed: the training loss of task 1 became" in out
     assert "log:" in err and err.splitlines()[-1].startswith("error: 1 of 2 runs did not finish")
     code, out, _ = call(capsys, "ls", "runs")
-    assert out.splitlines()[-1] == "2 runs: 1 finished, 1 failed" and "the training loss of task 1 became" in out
+    assert (
+        out.splitlines()[-1] == "2 runs: 1 finished, 1 failed" and "the training loss of task 1 became" in out
+    )
 
 
 @pytest.mark.faults
@@ -88,7 +117,12 @@ def test_a_damaged_record_is_set_aside_with_a_warning_and_its_run_starts_again(c
     [record] = (here / "results" / "runs").glob("*/record.json")
     record.write_text(record.read_text()[:300])
     code, out, err = call(capsys, "report")
-    assert code == 1 and "left out" in err and "truncated" in err and "its record is damaged, not in the table" in out
+    assert (
+        code == 1
+        and "left out" in err
+        and "truncated" in err
+        and "its record is damaged, not in the table" in out
+    )
     code, out, err = call(capsys, "run", "--methods", "seq", *base)
     assert code == 0, err
     assert out == expected and "warning: " in err and "the run starts again" in err
@@ -105,7 +139,10 @@ def test_the_command_alone_prints_its_help(capsys):
         (["run", "--methods", "nps2"], "did you mean 'nsp2'"),
         (["run", "--methods", "seq", "--splits", "3"], "--splits 3 does not divide the 4 classes"),
         (["run", "--methods", "seq", "--splits", "4"], "one class a task"),
-        (["run", "--methods", "seq", "--device", "cuda"], "--device cuda: this machine has no usable CUDA GPU"),
+        (
+            ["run", "--methods", "seq", "--device", "cuda"],
+            "--device cuda: this machine has no usable CUDA GPU",
+        ),
         (["run", "--methods", "seq", "--device", "gpu"], "is not a device"),
         (["run", "--methods", "seq", "--set", "passes"], "expected KEY=VALUE"),
         (["run", "--methods", "seq", "--jobs", "0"], "--jobs"),
@@ -120,8 +157,14 @@ def test_bad_input_gets_one_line_and_exit_code_2(capsys, here, base, arguments, 
     if "cuda" in arguments and torch.cuda.is_available():
         pytest.skip("there is a GPU")
     pairs = zip(base[::2], base[1::2], strict=True)
-    code, out, err = call(capsys, *arguments, *(word for pair in pairs if pair[0] == "--set" or pair[0] not in arguments for word in pair))
-    told = [line for line in err.splitlines() if not line.startswith(("measuring ", "decoding "))]  # where a test is the first to use the images
+    code, out, err = call(
+        capsys,
+        *arguments,
+        *(word for pair in pairs if pair[0] == "--set" or pair[0] not in arguments for word in pair),
+    )
+    told = [
+        line for line in err.splitlines() if not line.startswith(("measuring ", "decoding "))
+    ]  # where a test is the first to use the images
     assert code == 2 and out == "" and len(told) == 1 and told[0].startswith("error: ") and message in told[0]
     assert not (here / "results" / "runs").exists() or not list((here / "results" / "runs").iterdir())
 
@@ -150,7 +193,9 @@ def test_usage_errors_are_one_line(capsys, here, arguments, message):
 
 def test_lists_name_what_there_is(capsys, here):
     assert "vpt-nsp2, nsp2" in call(capsys, "ls", "methods")[1]
-    assert {"folder", "glyphs"} <= {line.split()[0] for line in call(capsys, "ls", "datasets")[1].splitlines()}
+    assert {"folder", "glyphs"} <= {
+        line.split()[0] for line in call(capsys, "ls", "datasets")[1].splitlines()
+    }
     backbones = call(capsys, "ls", "backbones")[1].splitlines()
     assert backbones[0] == "glyphs-vit" and "vit_base_patch16_224.augreg_in21k" in backbones
     assert "no runs" in call(capsys, "ls", "runs")[1]
@@ -191,7 +236,9 @@ def test_help_and_reports_do_not_import_torch(here, code):
         ("fp32", ["--set", "precision=bf16"], "bf16", False),
     ],
 )
-def test_the_precision_is_the_machines_unless_asked_for_and_said_where_it_is_bf16(capsys, here, base, monkeypatch, machine, asked, precision, said):
+def test_the_precision_is_the_machines_unless_asked_for_and_said_where_it_is_bf16(
+    capsys, here, base, monkeypatch, machine, asked, precision, said
+):
     monkeypatch.setattr(environment, "usual_precision", lambda devices: machine)
     code, out, err = call(capsys, "check", "--methods", "seq", *base, *asked)
     assert code == 0 and f") in {precision}" in out

@@ -36,9 +36,17 @@ def archive(tmp_path, monkeypatch):
         made = toys.images(count, 4, seed, 32)
         order = np.random.default_rng(seed).permutation(len(made.labels))
         data = made.images[order].transpose(0, 3, 1, 2).reshape(len(order), -1)
-        (folder / side).write_bytes(pickle.dumps({"data": data, "fine_labels": made.labels[order].tolist(), "coarse_labels": [0] * len(order)}))
+        (folder / side).write_bytes(
+            pickle.dumps(
+                {"data": data, "fine_labels": made.labels[order].tolist(), "coarse_labels": [0] * len(order)}
+            )
+        )
     (folder / "meta").write_bytes(pickle.dumps({"fine_label_names": NAMES, "coarse_label_names": ["x"]}))
-    monkeypatch.setattr(cifar100, "MD5", {name: hashlib.md5((folder / name).read_bytes()).hexdigest() for name in ("train", "test", "meta")})
+    monkeypatch.setattr(
+        cifar100,
+        "MD5",
+        {name: hashlib.md5((folder / name).read_bytes()).hexdigest() for name in ("train", "test", "meta")},
+    )
     path = tmp_path / "root" / "cifar-100-python.tar.gz"
     path.parent.mkdir()
     with tarfile.open(path, "w:gz") as tar:
@@ -53,10 +61,16 @@ def test_an_archive_in_place_is_verified_unpacked_and_read(archive):
     assert "is complete" in said[0] and archive.exists()
     source = registry.source_class("cifar100")(str(archive.parent))
     train = source.images("train")
-    assert source.class_names == NAMES and train.images.shape == (12, 32, 32, 3) and np.bincount(train.labels).tolist() == [3] * 4
+    assert (
+        source.class_names == NAMES
+        and train.images.shape == (12, 32, 32, 3)
+        and np.bincount(train.labels).tolist() == [3] * 4
+    )
     made = toys.images(3, 4, 0, 32)
     order = np.random.default_rng(0).permutation(12)
-    assert np.array_equal(train.images, made.images[order]) and np.array_equal(train.labels, made.labels[order])
+    assert np.array_equal(train.images, made.images[order]) and np.array_equal(
+        train.labels, made.labels[order]
+    )
     cifar100.prepare(archive.parent, said.append)
     assert said[1].endswith("is complete")
 
@@ -87,7 +101,10 @@ def test_a_file_that_changes_after_it_was_decoded_is_noticed(archive):
     path.write_bytes(content[::-1])
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
     for again in (source.verify, lambda: registry.source_class("cifar100")(str(archive.parent))):
-        with pytest.raises(InputError, match="train is not the authors' file .*move it away and run `cl-bench prepare cifar100`"):
+        with pytest.raises(
+            InputError,
+            match="train is not the authors' file .*move it away and run `cl-bench prepare cifar100`",
+        ):
             again()
 
 
@@ -127,13 +144,21 @@ def test_the_archive_and_a_folder_of_the_same_images_give_the_same_counts(archiv
             "splits": "2",
             "set": settings,
         }
-        record = run(make_plan(Request(**request)).specs[0], Store(tmp_path / "results"), Terms(), lambda line: None, lambda progress: None)
+        record = run(
+            make_plan(Request(**request)).specs[0],
+            Store(tmp_path / "results"),
+            Terms(),
+            lambda line: None,
+            lambda progress: None,
+        )
         outcomes.append((record.correct, record.test_sizes))
     assert outcomes[0] == outcomes[1]
 
 
 def preprocess(seed: int = 3) -> Preprocess:
-    return Preprocess(toys.backbone().spec, Transform(augment="autoaugment-cifar10"), seed, torch.device("cpu"))
+    return Preprocess(
+        toys.backbone().spec, Transform(augment="autoaugment-cifar10"), seed, torch.device("cpu")
+    )
 
 
 def test_the_training_transform_is_torchvisions_own_with_the_images_seed():
@@ -154,19 +179,30 @@ def test_an_image_augmented_in_any_batch_or_process_is_the_same_and_changes_with
     whole = preprocess().augmented(images, 0, rows)
     assert whole.shape == (8, 3, 16, 16) and whole.abs().max() <= 1
     assert torch.equal(preprocess().augmented(images[3:4], 0, rows[3:4])[0], whole[3])
-    assert not torch.equal(preprocess().augmented(images, 1, rows), whole) and not torch.equal(preprocess(4).augmented(images, 0, rows), whole)
+    assert not torch.equal(preprocess().augmented(images, 1, rows), whole) and not torch.equal(
+        preprocess(4).augmented(images, 0, rows), whole
+    )
     key = (3, "autoaugment-cifar10", 0)
     numbered = [seeds.derived_seed(*key, int(row)) for row in rows]
-    policy, batches = Transform(augment="autoaugment-cifar10"), [(images, numbered), (images[:3], numbered[:3])]
-    one, two = (list(augment_pillow.augmented_batches(batches, policy, 16, processes)) for processes in (1, 2))
-    assert all(np.array_equal(a, b) for a, b in zip(one, two, strict=True)) and np.array_equal(two[0][:3], two[1])
+    policy, batches = (
+        Transform(augment="autoaugment-cifar10"),
+        [(images, numbered), (images[:3], numbered[:3])],
+    )
+    one, two = (
+        list(augment_pillow.augmented_batches(batches, policy, 16, processes)) for processes in (1, 2)
+    )
+    assert all(np.array_equal(a, b) for a, b in zip(one, two, strict=True)) and np.array_equal(
+        two[0][:3], two[1]
+    )
 
 
 def test_the_slow_reference_path_is_taken_where_it_is_asked_for():
     images, rows = toys.images(2, 4, 0, 32).images, np.arange(100, 108)
     transform = Transform(augment="autoaugment-cifar10", augmenter="torchvision")
     built = Preprocess(toys.backbone().spec, transform, 3, torch.device("cpu"))
-    pixels = augment_pillow.augmented(images, transform, 16, [seeds.derived_seed(3, "autoaugment-cifar10", 1, int(row)) for row in rows])
+    pixels = augment_pillow.augmented(
+        images, transform, 16, [seeds.derived_seed(3, "autoaugment-cifar10", 1, int(row)) for row in rows]
+    )
     assert torch.equal(built.augmented(images, 1, rows), built.plain(pixels, ready=True))
     assert not torch.equal(built.augmented(images, 1, rows), preprocess().augmented(images, 1, rows))
 

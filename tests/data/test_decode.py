@@ -77,7 +77,10 @@ def test_the_depth_that_a_file_names_is_believed(tmp_path):
     pixels = row * SIDE
     head = b"II*\0" + struct.pack("<I", 8 + len(pixels))
     body = b"".join(struct.pack("<HHII", tag, kind, 1, value) for tag, kind, value in entries)
-    assert at(seen(tmp_path, head + pixels + struct.pack("<H", len(entries)) + body + bytes(4), ".tiff"), CENTER) == [100 >> 4] * 3
+    assert (
+        at(seen(tmp_path, head + pixels + struct.pack("<H", len(entries)) + body + bytes(4), ".tiff"), CENTER)
+        == [100 >> 4] * 3
+    )
 
 
 def color_png(values: np.ndarray) -> bytes:
@@ -86,13 +89,24 @@ def color_png(values: np.ndarray) -> bytes:
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
-    header = struct.pack(">IIBBBBB", values.shape[1], values.shape[0], 16, {3: 2, 4: 6}[values.shape[2]], 0, 0, 0)
+    header = struct.pack(
+        ">IIBBBBB", values.shape[1], values.shape[0], 16, {3: 2, 4: 6}[values.shape[2]], 0, 0, 0
+    )
     lines = b"".join(b"\0" + line.astype(">u2").tobytes() for line in values)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(lines)) + chunk(b"IEND", b"")
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", header)
+        + chunk(b"IDAT", zlib.compress(lines))
+        + chunk(b"IEND", b"")
+    )
 
 
 def test_16_bit_colors_keep_their_upper_8_and_are_refused_where_those_say_nothing(tmp_path):
-    assert at(seen(tmp_path / "a", color_png(square((51200, 25600, 0), 0, np.uint16))), CENTER) == [200, 100, 0]
+    assert at(seen(tmp_path / "a", color_png(square((51200, 25600, 0), 0, np.uint16))), CENTER) == [
+        200,
+        100,
+        0,
+    ]
     with pytest.raises(InputError, match="000.png has 16-bit colors that use 14 bits or fewer"):
         seen(tmp_path / "b", color_png(square((4000, 2000, 0), 0, np.uint16)))
 
@@ -115,7 +129,11 @@ def test_half_transparent_ink_is_mixed_with_white(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "hidden", [np.dstack([np.full((SIDE, SIDE, 3), 255, np.uint8), square(255, 0)]), np.dstack([square((9, 9, 9), (0, 0, 0)), square(0, 0)])]
+    "hidden",
+    [
+        np.dstack([np.full((SIDE, SIDE, 3), 255, np.uint8), square(255, 0)]),
+        np.dstack([square((9, 9, 9), (0, 0, 0)), square(0, 0)]),
+    ],
 )
 def test_what_would_vanish_over_white_is_refused(tmp_path, hidden):
     with pytest.raises(InputError, match="000.png shows nothing over white"):
@@ -142,13 +160,23 @@ def gray_with_a_transparent_value() -> bytes:
     return encoded(Image.fromarray(square(30, 200)), transparency=200)
 
 
-@pytest.mark.parametrize("made", [gray_with_alpha, palette_with_one_transparent_color, palette_with_transparencies, gray_with_a_transparent_value])
+@pytest.mark.parametrize(
+    "made",
+    [
+        gray_with_alpha,
+        palette_with_one_transparent_color,
+        palette_with_transparencies,
+        gray_with_a_transparent_value,
+    ],
+)
 def test_every_kind_of_transparency_shows_white(tmp_path, made):
     pixels = seen(tmp_path, made())
     assert at(pixels, CENTER) == [30] * 3 and at(pixels, CORNER) == [255] * 3
 
 
-@pytest.mark.parametrize(("kind", "settings"), [("JPEG", {"quality": 95}), ("PNG", {}), ("TIFF", {}), ("WEBP", {"lossless": True})])
+@pytest.mark.parametrize(
+    ("kind", "settings"), [("JPEG", {"quality": 95}), ("PNG", {}), ("TIFF", {}), ("WEBP", {"lossless": True})]
+)
 @pytest.mark.parametrize("orientation", [3, 6, 8])
 def test_images_are_turned_as_exif_says(tmp_path, kind, settings, orientation):
     """Half black above, half white below: turned by 180, 90 and 270 degrees."""
@@ -170,7 +198,9 @@ def test_images_that_are_turned_keep_their_size_where_all_have_one(tmp_path, kin
         for c in "ab":
             (tmp_path / side / c).mkdir(parents=True)
             Image.new("RGB", (20, 30), (c == "a") * 99).save(tmp_path / side / c / "upright.png")
-            (tmp_path / side / c / f"turned.{kind.lower()}").write_bytes(encoded(Image.new("RGB", (30, 20)), kind, exif=exif))
+            (tmp_path / side / c / f"turned.{kind.lower()}").write_bytes(
+                encoded(Image.new("RGB", (30, 20)), kind, exif=exif)
+            )
     source = folder(tmp_path)
     assert source.images("train").images.shape == (4, 30, 20, 3)
     assert "2 turned as EXIF says" in source.remarks()[0]
@@ -179,7 +209,9 @@ def test_images_that_are_turned_keep_their_size_where_all_have_one(tmp_path, kin
 def test_of_several_frames_the_first_is_taken_and_that_is_said(tmp_path):
     frames = [Image.new("RGB", (SIDE, SIDE), color) for color in ((255, 0, 0), (0, 255, 0))]
     pixels = seen(tmp_path, encoded(frames[0], "GIF", save_all=True, append_images=frames[1:]), ".gif")
-    assert at(pixels, CENTER) == [255, 0, 0] and "1 the first of several frames" in folder(tmp_path).remarks()[0]
+    assert (
+        at(pixels, CENTER) == [255, 0, 0] and "1 the first of several frames" in folder(tmp_path).remarks()[0]
+    )
 
 
 def test_cmyk_is_what_pillow_makes_of_it(tmp_path):
@@ -201,12 +233,19 @@ def negative_integers() -> bytes:
 
 @pytest.mark.parametrize("made", [floats, large_integers, negative_integers])
 def test_values_without_a_known_white_are_refused(tmp_path, made):
-    with pytest.raises(InputError, match="000.tiff has .*none is known to be white; save it with 8 or 16 bits"):
+    with pytest.raises(
+        InputError, match="000.tiff has .*none is known to be white; save it with 8 or 16 bits"
+    ):
         seen(tmp_path, made(), ".tiff")
 
 
 def bitmap(width: int, height: int) -> bytes:
-    return b"BM" + struct.pack("<IHHI", 58, 0, 0, 54) + struct.pack("<IiiHHIIiiII", 40, width, height, 1, 24, 0, 0, 0, 0, 0, 0) + bytes(4)
+    return (
+        b"BM"
+        + struct.pack("<IHHI", 58, 0, 0, 54)
+        + struct.pack("<IiiHHIIiiII", 40, width, height, 1, 24, 0, 0, 0, 0, 0, 0)
+        + bytes(4)
+    )
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -34,7 +34,11 @@ def test_images_of_differing_sizes_are_put_into_frames_as_on_the_host():
 def test_a_side_on_the_device_holds_the_chosen_images_and_labels(side):
     chosen = side.select(np.array([4, 1, 2]))
     [moved] = resident([chosen], CPU, most=1 << 20)
-    assert isinstance(moved.images, OnDevice) and len(moved.images) == 3 and np.array_equal(moved.labels, chosen.labels)
+    assert (
+        isinstance(moved.images, OnDevice)
+        and len(moved.images) == 3
+        and np.array_equal(moved.labels, chosen.labels)
+    )
     for rows in ([2], [1, 0], [0, 1, 2, 1]):
         found, images = moved.pixels(np.array(rows)), chosen.pixels(np.array(rows))
         assert isinstance(found, Frames) and np.array_equal(found.pixels.numpy(), framed(images))
@@ -48,15 +52,25 @@ def test_augmented_inputs_are_the_same_from_the_device(augment):
     side, order = ragged_side(), np.array([1, 3, 0, 4])
     preprocess = Preprocess(toys.backbone().spec, Transform(augment=augment), 0, CPU)
     [moved] = resident([side], CPU, most=1 << 20)
-    assert torch.equal(preprocess.augmented(moved.pixels(order), 2, order), preprocess.augmented(side.pixels(order), 2, order))
+    assert torch.equal(
+        preprocess.augmented(moved.pixels(order), 2, order),
+        preprocess.augmented(side.pixels(order), 2, order),
+    )
 
 
 def test_sides_go_to_the_device_in_turn_while_they_fit_and_one_side_once():
     small, large, last = toys.images(1, 4, 0), toys.images(50, 4, 0), toys.images(2, 4, 0)
     room = 12 * 16 * 16 * 3
     first, second, third, fourth = resident([small, large, last, small], CPU, most=room)
-    assert first is fourth and isinstance(first.images, OnDevice) and second is large and isinstance(third.images, OnDevice)
-    assert resident([small], CPU, most=room // 12 * 4 - 1) == [small] == resident([small], CPU)  # no room; nothing to gain without a GPU
+    assert (
+        first is fourth
+        and isinstance(first.images, OnDevice)
+        and second is large
+        and isinstance(third.images, OnDevice)
+    )
+    assert (
+        resident([small], CPU, most=room // 12 * 4 - 1) == [small] == resident([small], CPU)
+    )  # no room; nothing to gain without a GPU
 
 
 @pytest.mark.parametrize("augment", ["none", "autoaugment-cifar10"])
@@ -72,7 +86,9 @@ def test_a_run_is_the_same_to_the_last_bit(augment, toy_request, tmp_path: Path,
 
     monkeypatch.setattr(assemble, "resident", all_of_it)
     assert runs.execute(spec, tmp_path / "device").outcome() == expected
-    assert all(isinstance(side.images, OnDevice) for side in asked[0]) and (asked[0][0] is asked[0][2])  # training images are there once
+    assert all(isinstance(side.images, OnDevice) for side in asked[0]) and (
+        asked[0][0] is asked[0][2]
+    )  # training images are there once
 
 
 def test_images_that_pillow_augments_stay_on_the_host(toy_request, monkeypatch):

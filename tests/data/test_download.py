@@ -44,7 +44,10 @@ def test_a_download_cut_at_half_goes_on_where_it_stopped(server, tmp_path):
     assert not target.exists() and (tmp_path / "a.bin.part").stat().st_size <= half
     have = (tmp_path / "a.bin.part").stat().st_size
     fetch(f"{server.url}/cut", target, SHA256)
-    assert target.read_bytes() == CONTENT and server.requests[-1] == ("/cut", f"bytes={have}-" if have else None)
+    assert target.read_bytes() == CONTENT and server.requests[-1] == (
+        "/cut",
+        f"bytes={have}-" if have else None,
+    )
     assert list(tmp_path.iterdir()) == [target]
 
 
@@ -74,7 +77,10 @@ def test_a_full_disk_is_one_line_and_the_download_goes_on_later(server, tmp_path
 
     with monkeypatch.context() as patched:
         patched.setattr(download.shutil, "move", full)
-        with pytest.raises(InputError, match="cannot write .*a.bin: No space left on device; free space or choose another --root"):
+        with pytest.raises(
+            InputError,
+            match="cannot write .*a.bin: No space left on device; free space or choose another --root",
+        ):
             fetch(f"{server.url}/file", tmp_path / "a.bin", SHA256)
     assert [path.name for path in tmp_path.iterdir()] == ["a.bin.part"]
     (tmp_path / "a.bin.part").write_bytes(CONTENT[:5000])
@@ -129,7 +135,9 @@ def test_members_outside_the_folder_are_refused(tmp_path, members, message):
     root = tmp_path / "root"
     root.mkdir()
     path = archive(tmp_path / "a.tar.gz", members)
-    if message is None:  # a leading slash is taken off: the member lands in the temporary folder and is thrown away with it
+    if (
+        message is None
+    ):  # a leading slash is taken off: the member lands in the temporary folder and is thrown away with it
         unpack(path, "data", root)
         assert {p.name for p in root.iterdir()} == {"data"}
     else:
@@ -155,7 +163,12 @@ def packed(kind: str) -> bytes:
     """Two files as a zip or tar archive."""
     buffer, files = io.BytesIO(), {"data/x": bytes(range(200)), "data/y": b"y" * 300}
     if kind in ("stored", "deflated", "bzip2", "lzma"):
-        method = {"stored": zipfile.ZIP_STORED, "deflated": zipfile.ZIP_DEFLATED, "bzip2": zipfile.ZIP_BZIP2, "lzma": zipfile.ZIP_LZMA}[kind]
+        method = {
+            "stored": zipfile.ZIP_STORED,
+            "deflated": zipfile.ZIP_DEFLATED,
+            "bzip2": zipfile.ZIP_BZIP2,
+            "lzma": zipfile.ZIP_LZMA,
+        }[kind]
         with zipfile.ZipFile(buffer, "w", method) as zipped:
             for name, data in files.items():
                 zipped.writestr(name, data)
@@ -174,14 +187,22 @@ UNPACKABLE = [
         lambda: in_every_header(packed("stored"), 8, struct.pack("<H", 97)),
         "is damaged or not packed as expected: .*compression",
     ),
-    ("encrypted", lambda: in_every_header(packed("stored"), 6, struct.pack("<H", 1)), "is damaged or not packed as expected: .*password required"),
+    (
+        "encrypted",
+        lambda: in_every_header(packed("stored"), 6, struct.pack("<H", 1)),
+        "is damaged or not packed as expected: .*password required",
+    ),
     ("cut short", lambda: packed("deflated")[:-30], "is damaged or not packed"),
     ("no archive", lambda: b"<html>not found</html>" * 99, "is damaged or not packed"),
     ("empty", lambda: b"", "is damaged or not packed"),
 ]
 
 
-@pytest.mark.parametrize(("made", "message"), [(made, message) for _, made, message in UNPACKABLE], ids=[name for name, *_ in UNPACKABLE])
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [(made, message) for _, made, message in UNPACKABLE],
+    ids=[name for name, *_ in UNPACKABLE],
+)
 def test_an_archive_that_cannot_be_unpacked_is_one_line_and_leaves_nothing(tmp_path, made, message):
     path = tmp_path / "a.zip"
     path.write_bytes(made())
@@ -195,7 +216,9 @@ def test_a_member_larger_than_the_disk_is_refused_before_anything_is_written(tmp
     info.size = 1 << 60
     path = tmp_path / "a.tar"
     path.write_bytes(info.tobuf(tarfile.GNU_FORMAT) + bytes(10240))
-    with pytest.raises(InputError, match="'data/x' has 1,152,921,504,606,846,976 bytes by its header, and .* are free in"):
+    with pytest.raises(
+        InputError, match="'data/x' has 1,152,921,504,606,846,976 bytes by its header, and .* are free in"
+    ):
         unpack(path, "data", tmp_path)
     assert list(tmp_path.iterdir()) == [path]
 
@@ -216,7 +239,11 @@ def test_mangled_archives_are_unpacked_or_one_line(tmp_path, kind):
     for attempt in range(40):
         data = bytearray(whole)
         for _ in range(draw.choice((1, 2, 5))):
-            data[draw.choice((draw.randrange(len(data)), draw.randrange(60), len(data) - 1 - draw.randrange(60)))] = draw.randrange(256)
+            data[
+                draw.choice(
+                    (draw.randrange(len(data)), draw.randrange(60), len(data) - 1 - draw.randrange(60))
+                )
+            ] = draw.randrange(256)
         root = tmp_path / str(attempt)
         root.mkdir()
         (root / "archive").write_bytes(data)
@@ -228,5 +255,8 @@ def test_mangled_archives_are_unpacked_or_one_line(tmp_path, kind):
 
 def test_damaged_notes_of_archives_are_named(server, tmp_path):
     (tmp_path / "notes.json").write_text("[1", encoding="utf-8")
-    with pytest.raises(InputError, match="notes.json, the notes of archives used before, cannot be read .*remove it and repeat"):
+    with pytest.raises(
+        InputError,
+        match="notes.json, the notes of archives used before, cannot be read .*remove it and repeat",
+    ):
         download.fetch_unpublished(f"{server.url}/file", tmp_path / "a.bin", tmp_path / "notes.json")

@@ -48,23 +48,39 @@ def exchange_by_copies(one, other):
 
 
 @pytest.mark.parametrize("exchange", [exchange_by_content, exchange_by_name, exchange_by_copies])
-def test_two_classes_files_of_equal_size_exchanged_with_their_times_kept_are_another_run(tmp_path, exchange, monkeypatch):
+def test_two_classes_files_of_equal_size_exchanged_with_their_times_kept_are_another_run(
+    tmp_path, exchange, monkeypatch
+):
     monkeypatch.setattr(fingerprints, "YOUNG_NS", 0)
     monkeypatch.setattr(fingerprints, "SAMPLE", 0)
-    root, weights = toys.write_folder(tmp_path / "data", classes=4, suffix=".bmp"), toys.write_weights(tmp_path / "w.safetensors")
+    root, weights = (
+        toys.write_folder(tmp_path / "data", classes=4, suffix=".bmp"),
+        toys.write_weights(tmp_path / "w.safetensors"),
+    )
     files = sorted(root.rglob("*.bmp"))
     for path in files:
         os.utime(path, (OLD, OLD))
-    request = Request(methods="seq", dataset=f"folder:{root}", backbone="test_vit", weights=str(weights), image_size=32, splits="2")
+    request = Request(
+        methods="seq",
+        dataset=f"folder:{root}",
+        backbone="test_vit",
+        weights=str(weights),
+        image_size=32,
+        splits="2",
+    )
     before, [spec] = folder(root).images("train").images.copy(), make_plan(request).specs
-    for one, other in zip(*(sorted((root / "train" / name).iterdir()) for name in ("class_0", "class_1")), strict=True):
+    for one, other in zip(
+        *(sorted((root / "train" / name).iterdir()) for name in ("class_0", "class_1")), strict=True
+    ):
         exchange(one, other)
         for path in (one, other):
             os.utime(path, (OLD, OLD))
     assert {(path.stat().st_size, path.stat().st_mtime) for path in files} == {(files[0].stat().st_size, OLD)}
     [changed] = make_plan(request).specs
     assert changed.manifest_digest != spec.manifest_digest and changed.run_id() != spec.run_id()
-    assert np.array_equal(folder(root).images("train").images, before[[*range(6, 12), *range(6), *range(12, 24)]])
+    assert np.array_equal(
+        folder(root).images("train").images, before[[*range(6, 12), *range(6), *range(12, 24)]]
+    )
 
 
 def hide_from_stamps(monkeypatch):
@@ -125,7 +141,9 @@ def test_a_file_that_changes_while_it_is_used_is_refused(tmp_path):
         known.content(names[0])
 
 
-@pytest.mark.parametrize("notes", [b"", b"[]", b'{"files": 3}', b'{"files": {"000": [], "001": 3}}', b"[" * 100_000, b"\xff"])
+@pytest.mark.parametrize(
+    "notes", [b"", b"[]", b'{"files": 3}', b'{"files": {"000": [], "001": 3}}', b"[" * 100_000, b"\xff"]
+)
 def test_damaged_notes_cost_nothing_but_time(tmp_path, notes):
     names = written(tmp_path / "data")
     before = Fingerprints(tmp_path / "data").digests(names)
@@ -138,16 +156,31 @@ def test_the_option_verify_reaches_the_data(tmp_path, monkeypatch):
     toys.write_folder(tmp_path / "data", classes=4)
     read = []
     original = Fingerprints.digests
-    monkeypatch.setattr(Fingerprints, "digests", lambda self, paths, verify=False: (read.append(verify), original(self, paths, verify))[1])
+    monkeypatch.setattr(
+        Fingerprints,
+        "digests",
+        lambda self, paths, verify=False: (read.append(verify), original(self, paths, verify))[1],
+    )
     weights = toys.write_weights(tmp_path / "w.safetensors")
-    request = {"dataset": f"folder:{tmp_path / 'data'}", "backbone": "test_vit", "weights": str(weights), "image_size": 32, "splits": "2"}
-    plain, verified = make_plan(Request(**request)).specs[0], make_plan(Request(**request, verify=True)).specs[0]
+    request = {
+        "dataset": f"folder:{tmp_path / 'data'}",
+        "backbone": "test_vit",
+        "weights": str(weights),
+        "image_size": 32,
+        "splits": "2",
+    }
+    plain, verified = (
+        make_plan(Request(**request)).specs[0],
+        make_plan(Request(**request, verify=True)).specs[0],
+    )
     assert read == [False, True] and plain.run_id() == verified.run_id()
 
 
 def test_a_record_names_what_the_data_is_and_how_it_was_decoded(whole_run):
     _, record, _ = whole_run
-    assert record.spec.data.keys() == {"pixels", "classes", "decoding"} and record.spec.data["decoding"].startswith("as seen")
+    assert record.spec.data.keys() == {"pixels", "classes", "decoding"} and record.spec.data[
+        "decoding"
+    ].startswith("as seen")
     assert "data" not in record.spec.identity()
 
 

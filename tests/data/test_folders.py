@@ -56,7 +56,10 @@ SKIPPED = [
     (other_files, "skipped 2: 2 other than images (class_0/Thumbs.db, class_0/notes.txt)"),
     (broken_link, "skipped 1: 1 links to nothing (class_0/gone.png)"),
     (pipe, "skipped 1: 1 neither files nor folders (class_0/pipe.png)"),
-    (empty_folder, "skipped 2: 1 other than images (class_0/more/readme), 1 folders without images (class_0/more)"),
+    (
+        empty_folder,
+        "skipped 2: 1 other than images (class_0/more/readme), 1 folders without images (class_0/more)",
+    ),
 ]
 
 
@@ -91,11 +94,17 @@ def test_an_image_is_known_by_its_content_where_its_name_says_nothing(root):
 @pytest.mark.parametrize("suffix", [".heic", ".svg", ".NEF"])
 def test_an_image_that_pillow_cannot_read_is_an_error_and_is_not_skipped(root, suffix):
     (root / "train" / "class_0" / f"photo{suffix}").write_bytes(b"an image of another kind")
-    with pytest.raises(InputError, match=f"cannot read image .*photo{suffix}: Pillow knows no such format; repair, convert or remove it"):
+    with pytest.raises(
+        InputError,
+        match=f"cannot read image .*photo{suffix}: Pillow knows no such format; repair, convert or remove it",
+    ):
         folder(root).manifest()
 
 
-@pytest.mark.parametrize("path", ["x" * 5000, "~nobody_of_this_name/x", "a\0b", "x" * 5000 + "?nested", "?nested", "?names=" + "y" * 5000])
+@pytest.mark.parametrize(
+    "path",
+    ["x" * 5000, "~nobody_of_this_name/x", "a\0b", "x" * 5000 + "?nested", "?nested", "?names=" + "y" * 5000],
+)
 def test_a_path_that_cannot_be_one_is_one_line(path):
     for name in ("folder", "cifar100", "imagenet-r"):
         with pytest.raises(InputError) as error:
@@ -108,11 +117,14 @@ def test_images_in_folders_of_a_class_are_used_when_asked_for_and_refused_otherw
     place.mkdir(parents=True)
     Image.new("RGB", (32, 32), (1, 2, 3)).save(place / "deep.png")
     with pytest.raises(
-        InputError, match=r"has 1 images in folders below a class \(class_0/more/yet/deep.png\); use them too with folder:PATH\?nested"
+        InputError,
+        match=r"has 1 images in folders below a class \(class_0/more/yet/deep.png\); use them too with folder:PATH\?nested",
     ):
         folder(root)
     source = folder(root, "?nested")
-    assert source.images("train").labels.tolist() == [0] * 7 + [1] * 6 and source.images("train").images[6, 0, 0].tolist() == [1, 2, 3]
+    assert source.images("train").labels.tolist() == [0] * 7 + [1] * 6 and source.images("train").images[
+        6, 0, 0
+    ].tolist() == [1, 2, 3]
     assert folder(source.argument).manifest_digest() == source.manifest_digest()
 
 
@@ -125,13 +137,18 @@ def test_a_class_of_skipped_files_alone_says_so(root):
     for path in (root / "test" / "class_1").iterdir():
         path.unlink()
     hidden(root / "test" / "class_1")
-    with pytest.raises(InputError, match=r"test/class_1 is empty; expected at least one image \(skipped: 2 hidden\)"):
+    with pytest.raises(
+        InputError, match=r"test/class_1 is empty; expected at least one image \(skipped: 2 hidden\)"
+    ):
         folder(root)
 
 
 def test_a_question_mark_may_be_part_of_a_folders_name(root):
     renamed = root.rename(root.with_name("cat?nested"))
-    assert len(folder(renamed).images("train")) == 12 and folder(folder(renamed).argument).class_names == ["class_0", "class_1"]
+    assert len(folder(renamed).images("train")) == 12 and folder(folder(renamed).argument).class_names == [
+        "class_0",
+        "class_1",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -162,7 +179,10 @@ def test_what_may_not_be_read_is_an_error_that_names_it(root, entry, monkeypatch
 
     monkeypatch.setattr(Path, "iterdir", refusing(Path.iterdir))
     monkeypatch.setattr(Image, "open", refusing(Image.open))
-    with pytest.raises(InputError, match=f"cannot read .*{entry}: Permission denied; expected .*train/<class>/\\* with images"):
+    with pytest.raises(
+        InputError,
+        match=f"cannot read .*{entry}: Permission denied; expected .*train/<class>/\\* with images",
+    ):
         folder(root)
 
 
@@ -185,7 +205,10 @@ def test_two_folders_of_one_side_whose_names_look_equal_are_refused(root):
 @pytest.mark.parametrize("other", ["Class_0", "class_0 ", "class\u200b_0", "class_\uff10"])
 def test_classes_that_look_alike_are_explained(root, other):
     (root / "test" / "class_0").rename(root / "test" / other)
-    with pytest.raises(InputError, match="class 'class_0' is in train/ but not in test/; test/ has .* differs in capitals, spaces or look-alike"):
+    with pytest.raises(
+        InputError,
+        match="class 'class_0' is in train/ but not in test/; test/ has .* differs in capitals, spaces or look-alike",
+    ):
         folder(root)
 
 
@@ -198,10 +221,27 @@ def test_a_class_whose_name_is_no_text_is_refused(root):
 def test_every_command_that_opens_a_data_set_says_what_is_skipped(root, tmp_path, capsys):
     hidden(root / "train" / "class_0")
     weights = toys.write_weights(tmp_path / "w.safetensors")
-    options = ["--methods", "joint", "--dataset", f"folder:{root}", "--backbone", "test_vit", "--weights", str(weights)]
+    options = [
+        "--methods",
+        "joint",
+        "--dataset",
+        f"folder:{root}",
+        "--backbone",
+        "test_vit",
+        "--weights",
+        str(weights),
+    ]
     options += ["--image-size", "32", "--splits", "2", "--results", str(tmp_path / "results")]
-    for arguments in (["check", *options], ["plan", *options], ["run", "--dry-run", *options], ["prepare", f"folder:{root}"]):
+    for arguments in (
+        ["check", *options],
+        ["plan", *options],
+        ["run", "--dry-run", *options],
+        ["prepare", f"folder:{root}"],
+    ):
         with pytest.raises(SystemExit) as exit_:
             main(arguments)
         captured = capsys.readouterr()
-        assert exit_.value.code == 0 and "12 images of 2 classes used; skipped 2: 2 hidden" in captured.out + captured.err, arguments
+        assert (
+            exit_.value.code == 0
+            and "12 images of 2 classes used; skipped 2: 2 hidden" in captured.out + captured.err
+        ), arguments

@@ -50,7 +50,9 @@ def test_parts_of_a_batch_share_them_too():
     batch = task.augmented(np.array([30, 2, 17, 2, 8]), 0)
     parts = torch.cat([part.frozen_features(method.backbone) for part in batch.split(2)])
     assert torch.equal(parts, batch.frozen_features(method.backbone)) and counting.images == 24 + 36
-    assert [len(part) for part in batch.split(2)] == [2, 2, 1] and torch.cat([part.labels for part in batch.split(2)]).equal(batch.labels)
+    assert [len(part) for part in batch.split(2)] == [2, 2, 1] and torch.cat(
+        [part.labels for part in batch.split(2)]
+    ).equal(batch.labels)
 
 
 def test_statistics_of_a_few_images_do_not_query_the_whole_task():

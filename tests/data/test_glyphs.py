@@ -19,7 +19,10 @@ def test_masks_and_sampled_images_have_the_published_digests():
     assert glyphs.masks_digest() == MASKS_SHA256
     benchmark, pretraining = glyphs.split_codes()
     digest = hashlib.sha256()
-    for codes, streams in ((benchmark, (glyphs.TRAIN_STREAM, glyphs.TEST_STREAM)), (pretraining, (glyphs.PRETRAINING_STREAM,))):
+    for codes, streams in (
+        (benchmark, (glyphs.TRAIN_STREAM, glyphs.TEST_STREAM)),
+        (pretraining, (glyphs.PRETRAINING_STREAM,)),
+    ):
         for code in codes[::40]:
             for stream in streams:
                 digest.update(glyphs.class_images(code, stream, 13).tobytes())
@@ -29,14 +32,24 @@ def test_masks_and_sampled_images_have_the_published_digests():
 def test_benchmark_and_pretraining_classes_are_disjoint_and_of_the_stated_categories():
     benchmark, pretraining = glyphs.split_codes()
     assert len(benchmark) == 200 and len(pretraining) == 434 and not set(benchmark) & set(pretraining)
-    assert {unicodedata.category(chr(code)) for code in benchmark} <= {"Lu", "Ll", "Lo", "Sm", "So", "Sc", "Nd"}
+    assert {unicodedata.category(chr(code)) for code in benchmark} <= {
+        "Lu",
+        "Ll",
+        "Lo",
+        "Sm",
+        "So",
+        "Sc",
+        "Nd",
+    }
 
 
 def test_sides_have_the_stated_sizes_and_no_image_twice():
     source = glyphs.Glyphs()
     train, test = source.images("train"), source.images("test")
     assert train.images.shape == (8000, 24, 24, 3) and test.images.shape == (4000, 24, 24, 3)
-    assert np.bincount(train.labels).tolist() == [40] * 200 and np.bincount(test.labels).tolist() == [20] * 200
+    assert (
+        np.bincount(train.labels).tolist() == [40] * 200 and np.bincount(test.labels).tolist() == [20] * 200
+    )
     digests = [image.tobytes() for side in (train, test) for image in side.images]
     assert len(set(digests)) == 12000
 
@@ -80,7 +93,9 @@ def test_the_shipped_backbone_is_the_one_its_recipe_describes():
     recipe = tomllib.loads((glyphs.DATA / "vit.toml").read_text(encoding="utf-8"))
     spec = glyphs.glyphs_vit()
     trunk = load.load(spec)
-    assert trunk.weights_sha256 == recipe["weights_sha256"] and recipe["masks_sha256"] == glyphs.masks_digest()
+    assert (
+        trunk.weights_sha256 == recipe["weights_sha256"] and recipe["masks_sha256"] == glyphs.masks_digest()
+    )
     assert (glyphs.DATA / "vit.safetensors").stat().st_size < 3e6
     assert recipe["pretraining_classes"] == 434 and recipe["validation_accuracy"] > 0.8
     assert trunk.width == 128 and trunk.depth == 6
@@ -97,7 +112,9 @@ def test_the_frozen_backbone_tells_new_characters_apart_far_above_chance():
     def features(side):
         data = source.images(side)
         x = torch.from_numpy(np.array(data.images)).permute(0, 3, 1, 2).float() / 127.5 - 1
-        return torch.nn.functional.normalize(torch.cat([trunk.features(part) for part in x.split(500)]), dim=1), torch.from_numpy(data.labels)
+        return torch.nn.functional.normalize(
+            torch.cat([trunk.features(part) for part in x.split(500)]), dim=1
+        ), torch.from_numpy(data.labels)
 
     train, labels = features("train")
     means = torch.stack([train[labels == c].mean(0) for c in range(200)])

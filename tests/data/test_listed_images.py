@@ -90,18 +90,30 @@ def imagenet(served, own_data, monkeypatch):
     """ImageNet-R with four classes of five training and two test images, and one image that no list names."""
     sides = {"train": range(5), "test": range(5, 7)}
     files = {f"imagenet-r/{w}/art_{n}.jpg": content(c, n) for c, w in enumerate(WNIDS) for n in range(7)}
-    served["/imagenet-r.tar"] = tar_of({"imagenet-r/README.txt": b"hello", **files, "imagenet-r/n09/art_0.jpg": content(0, 0)})
-    lines = {side: [f"{w}/art_{n}.jpg" for n in numbers for w in reversed(WNIDS)] for side, numbers in sides.items()}
+    served["/imagenet-r.tar"] = tar_of(
+        {"imagenet-r/README.txt": b"hello", **files, "imagenet-r/n09/art_0.jpg": content(0, 0)}
+    )
+    lines = {
+        side: [f"{w}/art_{n}.jpg" for n in numbers for w in reversed(WNIDS)]
+        for side, numbers in sides.items()
+    }
     monkeypatch.setattr(
         imagenet_r.ImageNetR,
         "LISTS",
         {
-            **{side: published(served, f"/{side}.txt", "\n".join(found) + "\n") for side, found in lines.items()},
+            **{
+                side: published(served, f"/{side}.txt", "\n".join(found) + "\n")
+                for side, found in lines.items()
+            },
             "names": published(served, "/names.txt", "".join(f"{w} {name}\n" for w, name in WNIDS.items())),
         },
     )
     digest = hashlib.md5(served["/imagenet-r.tar"]).hexdigest()
-    monkeypatch.setattr(imagenet_r.ImageNetR, "ARCHIVES", (Archive(served.url + "/imagenet-r.tar", "imagenet-r", f"md5:{digest}"),))
+    monkeypatch.setattr(
+        imagenet_r.ImageNetR,
+        "ARCHIVES",
+        (Archive(served.url + "/imagenet-r.tar", "imagenet-r", f"md5:{digest}"),),
+    )
     return served
 
 
@@ -114,7 +126,9 @@ def domains(served, own_data, monkeypatch):
         for n, name in enumerate(names):
             lists["train" if n < 4 else "test"].append(f"{name} {label}")
         extra = {f"{domain}/other/{domain}_9.jpg": b"unlisted"}
-        served[f"/{domain}.zip"] = zip_of({**{name: content(label, n) for n, name in enumerate(names)}, **extra})
+        served[f"/{domain}.zip"] = zip_of(
+            {**{name: content(label, n) for n, name in enumerate(names)}, **extra}
+        )
         archives.append(Archive(f"{served.url}/{domain}.zip", domain))
     kinds = {side: published(served, f"/s_{side}.txt", "\n".join(lines)) for side, lines in lists.items()}
     monkeypatch.setattr(domainnet200.DomainNet200, "LISTS", kinds)
@@ -136,7 +150,9 @@ def test_imagenet_r_is_downloaded_unpacked_and_read_in_the_lists_order(imagenet,
     assert found.class_names == ["goldfish", "hotdog", "tree_frog", "newt"]
     assert found.text_names() == ["goldfish", "hot dog", "tree frog", "smooth newt"]
     train = found.images("train")
-    assert train.labels.tolist() == [3, 2, 1, 0] * 5 and found.images("test").labels.tolist() == [3, 2, 1, 0] * 2
+    assert (
+        train.labels.tolist() == [3, 2, 1, 0] * 5 and found.images("test").labels.tolist() == [3, 2, 1, 0] * 2
+    )
     small, large = train.pixels(np.array([1, 11]))  # art_0 of class 2, art_2 of class 0
     assert np.array_equal(small, np.asarray(Image.open(io.BytesIO(content(2, 0)))))
     assert large.shape == (256, 426, 3)  # 500 x 300 at a shorter side of 256
@@ -149,7 +165,10 @@ def test_evaluation_images_are_those_of_torchvision_on_the_original_file(imagene
     prepare(imagenet_r.ImageNetR, None, quiet)
     found = imagenet_r.ImageNetR()
     reference = {
-        "squash-crop": [transforms.Resize((256, 256), InterpolationMode.BILINEAR), transforms.CenterCrop(224)],
+        "squash-crop": [
+            transforms.Resize((256, 256), InterpolationMode.BILINEAR),
+            transforms.CenterCrop(224),
+        ],
         "short-crop": [transforms.Resize(224, InterpolationMode.BICUBIC), transforms.CenterCrop(224)],
         "short-margin-crop": [transforms.Resize(256, InterpolationMode.BICUBIC), transforms.CenterCrop(224)],
         "squash": [transforms.Resize((224, 224), InterpolationMode.BICUBIC)],
@@ -167,18 +186,31 @@ def test_evaluation_images_are_those_of_torchvision_on_the_original_file(imagene
 @pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
 def test_the_device_resizes_as_pillow_does(rule, interpolation):
     transform = Transform(resize=rule, interpolation=interpolation)
-    spec = toys.backbone().spec.model_copy(update={"image_size": 56, "mean": (0.0, 0.0, 0.0), "std": (1.0, 1.0, 1.0)})
+    spec = toys.backbone().spec.model_copy(
+        update={"image_size": 56, "mean": (0.0, 0.0, 0.0), "std": (1.0, 1.0, 1.0)}
+    )
     for number in range(4):
         image = picture(number, number)
-        on_device = Preprocess(spec, transform, 0, torch.device("cpu")).plain(np.array(image)[None])[0].permute(1, 2, 0) * 255
-        difference = (on_device - torch.from_numpy(evaluation_image(image, transform, 56).astype(np.float32))).abs()
+        on_device = (
+            Preprocess(spec, transform, 0, torch.device("cpu"))
+            .plain(np.array(image)[None])[0]
+            .permute(1, 2, 0)
+            * 255
+        )
+        difference = (
+            on_device - torch.from_numpy(evaluation_image(image, transform, 56).astype(np.float32))
+        ).abs()
         assert difference.max() <= 2.01 and difference.mean() < 0.02  # Pillow computes in fixed point
 
 
 def test_crop_and_flip_are_torchvisions_own_for_images_of_any_size():
     images = [np.asarray(picture(c, c)) for c in range(4)]
-    found = augment_pillow.augmented(images, Transform(augment="crop-flip", crop_scale=0.05), 64, [7, 8, 9, 10])
-    reference = transforms.Compose([transforms.RandomResizedCrop(64, scale=(0.05, 1.0)), transforms.RandomHorizontalFlip()])
+    found = augment_pillow.augmented(
+        images, Transform(augment="crop-flip", crop_scale=0.05), 64, [7, 8, 9, 10]
+    )
+    reference = transforms.Compose(
+        [transforms.RandomResizedCrop(64, scale=(0.05, 1.0)), transforms.RandomHorizontalFlip()]
+    )
     for image, seed, result in zip(images, [7, 8, 9, 10], found, strict=True):
         torch.manual_seed(seed)
         assert np.array_equal(np.asarray(reference(Image.fromarray(image))), result)
@@ -204,7 +236,10 @@ def test_an_unpacked_copy_is_used_where_it_lies_and_never_written_to(imagenet, t
     for place in (root, root / "imagenet-r"):
         prepare(imagenet_r.ImageNetR, place, quiet)
         assert imagenet_r.ImageNetR(str(place)).manifest() == imagenet_r.ImageNetR(str(root)).manifest()
-    assert sorted(path for path in root.rglob("*")) == before and ("/imagenet-r.tar", None) not in imagenet.requests
+    assert (
+        sorted(path for path in root.rglob("*")) == before
+        and ("/imagenet-r.tar", None) not in imagenet.requests
+    )
 
 
 def test_archives_already_on_disk_are_verified_and_unpacked(imagenet, tmp_path):
@@ -212,7 +247,9 @@ def test_archives_already_on_disk_are_verified_and_unpacked(imagenet, tmp_path):
     root.mkdir()
     (root / "imagenet-r.tar").write_bytes(imagenet["/imagenet-r.tar"])
     prepare(imagenet_r.ImageNetR, root, quiet)
-    assert ("/imagenet-r.tar", None) not in imagenet.requests and len(imagenet_r.ImageNetR(str(root)).images("train")) == 20
+    assert ("/imagenet-r.tar", None) not in imagenet.requests and len(
+        imagenet_r.ImageNetR(str(root)).images("train")
+    ) == 20
     other = tmp_path / "other"
     other.mkdir()
     (other / "imagenet-r.tar").write_bytes(b"not it")
@@ -259,7 +296,10 @@ def test_an_image_exchanged_after_it_was_decoded_is_noticed(imagenet, tmp_path, 
     times, content = path.stat(), path.read_bytes()
     path.write_bytes(content[::-1])
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
-    with pytest.raises(InputError, match="art_3.jpg has changed since it was prepared; put it back or run `cl-bench prepare imagenet-r`"):
+    with pytest.raises(
+        InputError,
+        match="art_3.jpg has changed since it was prepared; put it back or run `cl-bench prepare imagenet-r`",
+    ):
         imagenet_r.ImageNetR()
 
 
@@ -272,13 +312,18 @@ def test_verify_reads_listed_files_that_look_unchanged(imagenet, monkeypatch):
     assert len([name for name in read if name.endswith(".jpg")]) == 28
 
 
-@pytest.mark.parametrize("damage", ["", "{", "[]", '{"files": {}}', '{"files": 1, "base": "x", "digest": "y"}'])
+@pytest.mark.parametrize(
+    "damage", ["", "{", "[]", '{"files": {}}', '{"files": 1, "base": "x", "digest": "y"}']
+)
 def test_damaged_notes_of_what_was_prepared_are_named(imagenet, tmp_path, damage):
     prepare(imagenet_r.ImageNetR, None, quiet)
     [notes] = (tmp_path / "data" / ".prepared" / "imagenet-r").glob("files-*.json")
     notes.write_text(damage, encoding="utf-8")
     for open_it in (imagenet_r.ImageNetR, lambda: prepare(imagenet_r.ImageNetR, None, quiet)):
-        with pytest.raises(InputError, match="files-.*.json, the notes of what was prepared, cannot be read .*remove it and prepare again"):
+        with pytest.raises(
+            InputError,
+            match="files-.*.json, the notes of what was prepared, cannot be read .*remove it and prepare again",
+        ):
             open_it()
 
 
@@ -291,7 +336,11 @@ def test_listed_images_are_decoded_as_published_code_does_without_exif(imagenet,
         files = {item.name: tar.extractfile(item).read() for item in tar}
     imagenet["/imagenet-r.tar"] = tar_of({**files, "imagenet-r/n03/art_0.jpg": buffer.getvalue()})
     digest = hashlib.md5(imagenet["/imagenet-r.tar"]).hexdigest()
-    monkeypatch.setattr(imagenet_r.ImageNetR, "ARCHIVES", (Archive(imagenet.url + "/imagenet-r.tar", "imagenet-r", f"md5:{digest}"),))
+    monkeypatch.setattr(
+        imagenet_r.ImageNetR,
+        "ARCHIVES",
+        (Archive(imagenet.url + "/imagenet-r.tar", "imagenet-r", f"md5:{digest}"),),
+    )
     prepare(imagenet_r.ImageNetR, None, quiet)
     found = imagenet_r.ImageNetR()
     [first] = found.images("train").pixels(np.array([1]))
@@ -306,7 +355,9 @@ def test_domainnet_unpacks_what_the_lists_name_and_remembers_the_archives(domain
     found = domainnet200.DomainNet200()
     assert found.class_names == ["bee", "The_Tower"] and found.text_names() == ["bee", "The Tower"]
     assert found.images("train").labels.tolist() == [0] * 4 + [1] * 4
-    recorded = json.loads((tmp_path / "data" / ".prepared" / "domainnet200" / "archives.json").read_text(encoding="utf-8"))
+    recorded = json.loads(
+        (tmp_path / "data" / ".prepared" / "domainnet200" / "archives.json").read_text(encoding="utf-8")
+    )
     assert recorded[domains.url + "/real.zip"] == {
         "size": len(domains["/real.zip"]),
         "sha256": hashlib.sha256(domains["/real.zip"]).hexdigest(),
@@ -314,7 +365,9 @@ def test_domainnet_unpacks_what_the_lists_name_and_remembers_the_archives(domain
     domains["/real.zip"] += b"x"
     for path in (root / "real", root / "real.zip"):
         path.rename(tmp_path / f"away_{path.name}")
-    with pytest.raises(InputError, match="real.zip sent is not the expected file .*differ from those of its first use"):
+    with pytest.raises(
+        InputError, match="real.zip sent is not the expected file .*differ from those of its first use"
+    ):
         prepare(domainnet200.DomainNet200, None, quiet)
     assert not (root / "real.zip").exists() and not (root / "real").exists()
 
@@ -322,16 +375,30 @@ def test_domainnet_unpacks_what_the_lists_name_and_remembers_the_archives(domain
 @pytest.mark.parametrize(
     ("kind", "changes", "message"),
     [
-        ("zip", {"sketch/The_Tower/sketch_2.jpg": None}, "lacks sketch/The_Tower/sketch_2.jpg, which the split lists name"),
+        (
+            "zip",
+            {"sketch/The_Tower/sketch_2.jpg": None},
+            "lacks sketch/The_Tower/sketch_2.jpg, which the split lists name",
+        ),
         ("zip", {"../evil.txt": b"x"}, "unsafe member .*evil.txt' is outside"),
         ("zip", {"/evil.txt": b"x"}, "unsafe member .*evil.txt' is outside"),
-        ("tar", {"imagenet-r/n01/art_0.jpg": None, "imagenet-r/n02/art_0.jpg": None}, "lacks imagenet-r/n01/art_0.jpg and 1 more"),
+        (
+            "tar",
+            {"imagenet-r/n01/art_0.jpg": None, "imagenet-r/n02/art_0.jpg": None},
+            "lacks imagenet-r/n01/art_0.jpg and 1 more",
+        ),
         ("tar", {"../evil.txt": b"x"}, "unsafe member"),
     ],
 )
-def test_archives_that_lack_a_member_or_reach_outside_leave_nothing(kind, changes, message, request, tmp_path, monkeypatch):
+def test_archives_that_lack_a_member_or_reach_outside_leave_nothing(
+    kind, changes, message, request, tmp_path, monkeypatch
+):
     served = request.getfixturevalue("domains" if kind == "zip" else "imagenet")
-    path, kind_of_source = ("/sketch.zip", domainnet200.DomainNet200) if kind == "zip" else ("/imagenet-r.tar", imagenet_r.ImageNetR)
+    path, kind_of_source = (
+        ("/sketch.zip", domainnet200.DomainNet200)
+        if kind == "zip"
+        else ("/imagenet-r.tar", imagenet_r.ImageNetR)
+    )
     if kind == "zip":
         with zipfile.ZipFile(io.BytesIO(served[path])) as zipped:
             files = {name: zipped.read(name) for name in zipped.namelist()}
@@ -342,7 +409,9 @@ def test_archives_that_lack_a_member_or_reach_outside_leave_nothing(kind, change
     served[path] = (zip_of if kind == "zip" else tar_of)(changed)
     if kind == "tar":
         digest = hashlib.md5(served[path]).hexdigest()
-        monkeypatch.setattr(kind_of_source, "ARCHIVES", (Archive(served.url + path, "imagenet-r", f"md5:{digest}"),))
+        monkeypatch.setattr(
+            kind_of_source, "ARCHIVES", (Archive(served.url + path, "imagenet-r", f"md5:{digest}"),)
+        )
     with pytest.raises(InputError, match=message):
         prepare(kind_of_source, tmp_path / "root", quiet)
     assert not list(tmp_path.rglob("evil*")) and not list((tmp_path / "root").glob(".*partial"))
@@ -353,7 +422,10 @@ def test_a_changed_split_list_is_refused(imagenet, tmp_path):
     prepare(imagenet_r.ImageNetR, None, quiet)
     path = tmp_path / "data" / ".prepared" / "imagenet-r" / "test.txt"
     path.write_text(path.read_text(encoding="utf-8") + "n01/art_0.jpg\n", encoding="utf-8")
-    with pytest.raises(InputError, match="test.txt is not the published list .*move it away and run `cl-bench prepare imagenet-r`"):
+    with pytest.raises(
+        InputError,
+        match="test.txt is not the published list .*move it away and run `cl-bench prepare imagenet-r`",
+    ):
         imagenet_r.ImageNetR()
     with pytest.raises(InputError, match="test.txt is not the expected file"):
         prepare(imagenet_r.ImageNetR, None, quiet)
@@ -378,7 +450,11 @@ def test_a_symlink_out_of_the_archive_is_refused(imagenet, tmp_path, monkeypatch
         tar.addfile(link)
     imagenet["/imagenet-r.tar"] = buffer.getvalue()
     digest = hashlib.md5(buffer.getvalue()).hexdigest()
-    monkeypatch.setattr(imagenet_r.ImageNetR, "ARCHIVES", (Archive(imagenet.url + "/imagenet-r.tar", "imagenet-r", f"md5:{digest}"),))
+    monkeypatch.setattr(
+        imagenet_r.ImageNetR,
+        "ARCHIVES",
+        (Archive(imagenet.url + "/imagenet-r.tar", "imagenet-r", f"md5:{digest}"),),
+    )
     with pytest.raises(InputError, match="unsafe member"):
         prepare(imagenet_r.ImageNetR, tmp_path / "root", quiet)
 
@@ -393,16 +469,25 @@ def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(imagenet, tmp_p
 
     with monkeypatch.context() as patched:
         patched.setattr(listed_images, "stream_npy", full)
-        with pytest.raises(InputError, match="cannot write the image cache .*No space left on device; set CL_BENCH_CACHE"):
+        with pytest.raises(
+            InputError, match="cannot write the image cache .*No space left on device; set CL_BENCH_CACHE"
+        ):
             imagenet_r.ImageNetR().images("train")
-    assert sorted(path.suffix for path in (tmp_path / "cache").iterdir()) == [".json", ".lock"]  # digests of the files; no images
+    assert sorted(path.suffix for path in (tmp_path / "cache").iterdir()) == [
+        ".json",
+        ".lock",
+    ]  # digests of the files; no images
     assert len(imagenet_r.ImageNetR().images("train")) == 20
 
 
-def test_the_cache_is_built_once_however_many_ask_and_a_killed_build_is_cleared(imagenet, tmp_path, monkeypatch):
+def test_the_cache_is_built_once_however_many_ask_and_a_killed_build_is_cleared(
+    imagenet, tmp_path, monkeypatch
+):
     prepare(imagenet_r.ImageNetR, None, quiet)
     built, original = [], listed_images.stream_npy
-    monkeypatch.setattr(listed_images, "stream_npy", lambda *arguments: (built.append(1), original(*arguments)))
+    monkeypatch.setattr(
+        listed_images, "stream_npy", lambda *arguments: (built.append(1), original(*arguments))
+    )
     found = imagenet_r.ImageNetR()
     threads = [threading.Thread(target=found.images, args=("train",)) for _ in range(4)]
     for thread in threads:
@@ -423,17 +508,28 @@ def test_ragged_images_are_those_given():
     pixels = np.arange(3 * (6 + 1 + 8), dtype=np.uint8)
     ragged = Ragged(pixels, shapes)
     assert len(ragged) == 3 and ragged[1].tolist() == [[[18, 19, 20]]]
-    assert [image.shape for image in ragged[np.array([2, 0])]] == [(4, 2, 3), (2, 3, 3)] and ragged[2].reshape(-1).tolist() == list(range(21, 45))
+    assert [image.shape for image in ragged[np.array([2, 0])]] == [(4, 2, 3), (2, 3, 3)] and ragged[
+        2
+    ].reshape(-1).tolist() == list(range(21, 45))
 
 
 def request_for(tmp_path, **changes) -> Request:
     weights = toys.write_weights(tmp_path / "w.safetensors")
     settings = {"passes": 2, "batch": 7, "epoch_mode": "plain", "temperature": 4.0, **changes.pop("set", {})}
-    values = {"methods": "nsp2", "dataset": "imagenet-r", "backbone": "test_vit", "weights": str(weights), "image_size": 32, "splits": "2"}
+    values = {
+        "methods": "nsp2",
+        "dataset": "imagenet-r",
+        "backbone": "test_vit",
+        "weights": str(weights),
+        "image_size": 32,
+        "splits": "2",
+    }
     return Request(**{**values, "set": settings, **changes})
 
 
-def test_a_run_on_images_of_differing_sizes_is_repeatable_and_its_transform_is_in_the_record(imagenet, tmp_path):
+def test_a_run_on_images_of_differing_sizes_is_repeatable_and_its_transform_is_in_the_record(
+    imagenet, tmp_path
+):
     prepare(imagenet_r.ImageNetR, None, quiet)
     outcomes = []
     for attempt in ("a", "b"):
@@ -452,7 +548,9 @@ def test_validation_and_limit_choose_training_images_alone(imagenet, tmp_path):
     spec = make_plan(request_for(tmp_path, validation=0.25, limit=8)).specs[0]
     sides = split_images(open_source(spec), spec)
     assert len(sides.test) == 4 and len(sides.train) == len(sides.train_evaluated) == 8
-    assert np.array_equal(sides.train.rows, sides.train_evaluated.rows) and not set(sides.train.rows) & set(sides.test.rows)
+    assert np.array_equal(sides.train.rows, sides.train_evaluated.rows) and not set(sides.train.rows) & set(
+        sides.test.rows
+    )
     assert sides.test.images is sides.train_evaluated.images
 
 
@@ -474,24 +572,44 @@ def test_prepare_and_bare_domainnet_at_the_command_line(imagenet, capsys, monkey
 @pytest.mark.parametrize(
     ("kind", "files", "sizes", "smallest", "largest"),
     [
-        (imagenet_r.ImageNetR, {"train": "imagenet_r_train", "test": "imagenet_r_val", "names": "imagenet_r_classnames"}, (24000, 6000), 38, 354),
-        (domainnet200.DomainNet200, {"train": "sdomain_train", "test": "sdomain_val"}, (47532, 20450), 9, 586),
+        (
+            imagenet_r.ImageNetR,
+            {"train": "imagenet_r_train", "test": "imagenet_r_val", "names": "imagenet_r_classnames"},
+            (24000, 6000),
+            38,
+            354,
+        ),
+        (
+            domainnet200.DomainNet200,
+            {"train": "sdomain_train", "test": "sdomain_val"},
+            (47532, 20450),
+            9,
+            586,
+        ),
     ],
 )
-def test_the_published_lists_have_the_pinned_digests_and_read_as_200_classes(kind, files, sizes, smallest, largest):
+def test_the_published_lists_have_the_pinned_digests_and_read_as_200_classes(
+    kind, files, sizes, smallest, largest
+):
     paths = {key: SPLITS / f"{name}.txt" for key, name in files.items()}
-    assert {key: hashlib.sha256(path.read_bytes()).hexdigest() for key, path in paths.items()} == {k: v.sha256 for k, v in kind.LISTS.items()}
+    assert {key: hashlib.sha256(path.read_bytes()).hexdigest() for key, path in paths.items()} == {
+        k: v.sha256 for k, v in kind.LISTS.items()
+    }
     assert all(Path(kind.LISTS[key].url).name == path.name for key, path in paths.items())
     texts = {key: path.read_text(encoding="utf-8") for key, path in paths.items()}
     split = kind.split(texts)
     assert (len(split["train"]), len(split["test"])) == sizes
     counts = np.bincount([label for _, label in split["train"]])
     assert len(counts) == 200 and (counts.min(), counts.max()) == (smallest, largest)
-    assert {label for _, label in split["test"]} == set(range(200)) and not {p for p, _ in split["train"]} & {p for p, _ in split["test"]}
+    assert {label for _, label in split["test"]} == set(range(200)) and not {p for p, _ in split["train"]} & {
+        p for p, _ in split["test"]
+    }
     assert {path.split("/")[0] for path, _ in split["train"]} == {archive.folder for archive in kind.ARCHIVES}
     made = object.__new__(kind)
     made.class_names = made.name_classes(texts)
-    text = json.loads((SPLITS / "clip_text.json").read_text(encoding="utf-8"))["imagenet_r" if kind is imagenet_r.ImageNetR else "sdomainet"]
+    text = json.loads((SPLITS / "clip_text.json").read_text(encoding="utf-8"))[
+        "imagenet_r" if kind is imagenet_r.ImageNetR else "sdomainet"
+    ]
     assert made.text_names() == text["classes"] and list(kind.TEMPLATES) == text["templates"]
     if kind is domainnet200.DomainNet200:
         domains_of = {label: path.split("/")[0] for path, label in split["train"]}

@@ -26,7 +26,11 @@ def test_splits_that_do_not_divide_the_classes_are_refused_with_those_that_do():
 
 def test_without_an_order_the_runs_seed_shuffles_as_the_published_code():
     assert resolve(None, 2024, NAMES) == ("nsp2", 2024, class_order(4, 2024))
-    assert resolve("2025", 2024, NAMES) == resolve("nsp2:2025", 2024, NAMES) == ("nsp2", 2025, class_order(4, 2025))
+    assert (
+        resolve("2025", 2024, NAMES)
+        == resolve("nsp2:2025", 2024, NAMES)
+        == ("nsp2", 2025, class_order(4, 2025))
+    )
     assert resolve("natural", 2024, NAMES) == ("natural", None, [0, 1, 2, 3])
 
 

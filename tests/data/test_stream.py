@@ -26,7 +26,9 @@ def test_a_task_holds_its_own_classes_images_with_labels_counted_in_stream_order
     assert [len(part) for part in images] == [10, 10, 10, 6]
     source = toys.images(12, 5, 0)
     expected = np.concatenate([source.images[source.labels == c] for c in (1, 3, 4)])
-    assert torch.allclose(torch.cat(images), torch.tensor(expected).permute(0, 3, 1, 2).float() / 127.5 - 1, atol=1e-6)
+    assert torch.allclose(
+        torch.cat(images), torch.tensor(expected).permute(0, 3, 1, 2).float() / 127.5 - 1, atol=1e-6
+    )
     assert torch.cat(labels).tolist() == [2] * 12 + [3] * 12 + [4] * 12
 
 
@@ -35,18 +37,25 @@ def test_evaluation_counts_right_answers_per_task_among_all_and_among_own_classe
     pixels = np.array([10, 20, 30, 40], np.uint8).reshape(4, 1, 1, 1) * np.ones((1, 2, 2, 3), np.uint8)
     side = ImageSet(pixels, np.array([0, 1, 2, 3]))
     spec = BackboneSpec(name="x", image_size=2, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
-    stream = Stream(Sides(side, side, side), [[2, 0], [1, 3]], Preprocess(spec, Transform(), 0, torch.device("cpu")))
+    stream = Stream(
+        Sides(side, side, side), [[2, 0], [1, 3]], Preprocess(spec, Transform(), 0, torch.device("cpu"))
+    )
     # scores by grey level, columns in stream order (classes 2, 0, 1, 3)
     table = {30: [9, 1, 0, 0], 10: [1, 2, 5, 0], 20: [7, 0, 3, 2], 40: [0, 0, 1, 2]}
 
     def predict(images, columns):
-        return torch.tensor([table[round(float(image[0, 0, 0]) * 255)][:columns] for image in images], dtype=torch.float32)
+        return torch.tensor(
+            [table[round(float(image[0, 0, 0]) * 255)][:columns] for image in images], dtype=torch.float32
+        )
 
     first = stream.evaluate(lambda batch: predict(batch.images, 2), 1, batch=1)
     assert first.correct == [2] and first.correct_within_task == [2]
     assert first.predictions.tolist() == [0, -1, 2, -1]
     both = stream.evaluate(lambda batch: predict(batch.images, 4), 2, batch=3)
-    assert both.correct == [1, 1] and both.correct_within_task == [2, 2]  # class 0 is taken for 1, class 1 for 2; each is right within its task
+    assert both.correct == [1, 1] and both.correct_within_task == [
+        2,
+        2,
+    ]  # class 0 is taken for 1, class 1 for 2; each is right within its task
     assert both.predictions.tolist() == [1, 2, 2, 3]
     with pytest.raises(RuntimeError, match="expected"):
         stream.evaluate(lambda batch: predict(batch.images, 3), 2)
@@ -68,7 +77,9 @@ def test_batches_that_predict_together_hold_one_tasks_images_in_order():
 
 def test_classes_that_no_task_has_brought_may_compete_and_are_then_wrong():
     stream = toys.stream([[2, 0], [1, 3, 4]])
-    scores = torch.tensor([1.0, 0.5, 0.0, 2.0, 0.0])  # the fourth position in the order, class 3, belongs to the second task
+    scores = torch.tensor(
+        [1.0, 0.5, 0.0, 2.0, 0.0]
+    )  # the fourth position in the order, class 3, belongs to the second task
     found = stream.evaluate(lambda images: scores.expand(len(images), -1), 1)
     assert found.correct == [0] and found.correct_within_task == [6]
     assert set(found.predictions.tolist()) == {-1, 3}
@@ -76,15 +87,26 @@ def test_classes_that_no_task_has_brought_may_compete_and_are_then_wrong():
 
 def test_joint_learns_one_task_and_evaluates_each():
     stream = toys.stream([[2, 0], [1, 3, 4]], joint=True)
-    assert stream.num_tasks == 1 and stream.task(0).classes == (2, 0, 1, 3, 4) and stream.test_sizes == (12, 18)
+    assert (
+        stream.num_tasks == 1 and stream.task(0).classes == (2, 0, 1, 3, 4) and stream.test_sizes == (12, 18)
+    )
 
 
 def test_random_numbers_depend_on_their_key_and_index_alone():
     many = seeds.uniforms(np.arange(1000), 4, 5, "crop", 2)
     assert np.array_equal(many[[7, 3]], seeds.uniforms(np.array([7, 3]), 4, 5, "crop", 2))
-    mixed = seeds.uniforms(np.array([7, 3, 7]), 4, 5, "crop", np.array([1, 2, 2]))  # each row with a last part of its own
-    assert np.array_equal(mixed[1:], many[[3, 7]]) and np.array_equal(mixed[:1], seeds.uniforms(np.array([7]), 4, 5, "crop", 1))
-    assert many.min() >= 0 and many.max() < 1 and abs(many.mean() - 0.5) < 0.02 and np.unique(many).size == many.size
+    mixed = seeds.uniforms(
+        np.array([7, 3, 7]), 4, 5, "crop", np.array([1, 2, 2])
+    )  # each row with a last part of its own
+    assert np.array_equal(mixed[1:], many[[3, 7]]) and np.array_equal(
+        mixed[:1], seeds.uniforms(np.array([7]), 4, 5, "crop", 1)
+    )
+    assert (
+        many.min() >= 0
+        and many.max() < 1
+        and abs(many.mean() - 0.5) < 0.02
+        and np.unique(many).size == many.size
+    )
     for other in ((6, "crop", 2), (5, "flip", 2), (5, "crop", 3)):
         assert not np.isclose(many, seeds.uniforms(np.arange(1000), 4, *other)).any(axis=1).all()
     assert abs(np.corrcoef(many[:-1, 0], many[1:, 0])[0, 1]) < 0.1
@@ -107,21 +129,33 @@ def test_an_augmented_image_does_not_depend_on_its_batch_and_changes_with_the_pa
 
 def test_every_second_image_or_so_is_mirrored_and_otherwise_cropped_as_without_flips():
     images, rows = toys.images(20, 4, 0).images, np.arange(80)
-    crop, flip = (preprocess(augment=kind, crop_scale=0.5).augmented(images, 0, rows) for kind in ("crop", "crop-flip"))
-    same = torch.stack([torch.allclose(a, b, atol=1e-5) * torch.ones(()) for a, b in zip(crop, flip, strict=True)]).bool()
+    crop, flip = (
+        preprocess(augment=kind, crop_scale=0.5).augmented(images, 0, rows) for kind in ("crop", "crop-flip")
+    )
+    same = torch.stack(
+        [torch.allclose(a, b, atol=1e-5) * torch.ones(()) for a, b in zip(crop, flip, strict=True)]
+    ).bool()
     assert all(torch.allclose(a.flip(2), b, atol=1e-4) for a, b in zip(crop[~same], flip[~same], strict=True))
     assert 25 < int(same.sum()) < 55
 
 
 def test_a_crop_of_the_whole_image_is_the_image_as_it_is_evaluated():
     images, built = toys.images(2, 2, 0, 24).images, preprocess(augment="crop", interpolation="bilinear")
-    whole = Draws(np.full((2, 4), "", object), np.zeros((2, 4)), np.tile([0, 0, 24, 24], (4, 1)), np.zeros(4, bool))
-    assert (built._batched(images, whole) - built.plain(images)).abs().max() < 0.02  # two levels: halves may go either way
+    whole = Draws(
+        np.full((2, 4), "", object), np.zeros((2, 4)), np.tile([0, 0, 24, 24], (4, 1)), np.zeros(4, bool)
+    )
+    assert (
+        built._batched(images, whole) - built.plain(images)
+    ).abs().max() < 0.02  # two levels: halves may go either way
 
 
 def test_crops_stay_inside_the_image_and_have_the_area_asked_for():
-    top, left, height, width = draw(Transform(augment="crop"), np.full((4000, 2), 100), (3,), np.arange(4000)).boxes.T
-    assert (top >= 0).all() and (left >= 0).all() and (top + height <= 100).all() and (left + width <= 100).all()
+    top, left, height, width = draw(
+        Transform(augment="crop"), np.full((4000, 2), 100), (3,), np.arange(4000)
+    ).boxes.T
+    assert (
+        (top >= 0).all() and (left >= 0).all() and (top + height <= 100).all() and (left + width <= 100).all()
+    )
     area = width * height / 1e4
     assert area.min() >= 0.075 and abs(area.mean() - 0.48) < 0.02  # those that do not fit are drawn again
     ratio = width / height
@@ -129,7 +163,9 @@ def test_crops_stay_inside_the_image_and_have_the_area_asked_for():
 
 
 def test_a_crop_of_a_larger_stored_image_is_averaged_not_picked():
-    fine = (np.indices((64, 64)).sum(0) % 2 * 255).astype(np.uint8)  # a checkerboard of single pixels is grey from afar
+    fine = (np.indices((64, 64)).sum(0) % 2 * 255).astype(
+        np.uint8
+    )  # a checkerboard of single pixels is grey from afar
     images = np.repeat(fine[None, :, :, None], 3, axis=3)
     found = preprocess(augment="crop", crop_scale=1.0).augmented(images, 0, np.arange(1))
     assert found.abs().max() < 0.35
@@ -154,7 +190,11 @@ def test_resizing_agrees_with_pillow():
     picture = toys.images(1, 3, 0, size=40).images[2]
     spec = BackboneSpec(name="x", image_size=16, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
     found = Preprocess(spec, Transform(), 0, torch.device("cpu")).plain(picture[None])[0] * 255
-    expected = torch.from_numpy(np.array(Image.fromarray(picture).resize((16, 16), Image.Resampling.BICUBIC))).permute(2, 0, 1).float()
+    expected = (
+        torch.from_numpy(np.array(Image.fromarray(picture).resize((16, 16), Image.Resampling.BICUBIC)))
+        .permute(2, 0, 1)
+        .float()
+    )
     assert (found - expected).abs().max() < 1.5
 
 
@@ -170,13 +210,22 @@ def test_limit_takes_classes_evenly_and_never_more_than_asked():
 def test_held_out_images_are_stratified_seeded_and_disjoint():
     labels = np.repeat([0, 1, 2], [8, 4, 2])
     kept, held = held_out(labels, 0.25, 1)
-    assert np.bincount(labels[held]).tolist() == [2, 1, 1] and not set(kept) & set(held) and len(kept) + len(held) == 14
-    assert np.array_equal(held, held_out(labels, 0.25, 1)[1]) and not np.array_equal(held, held_out(labels, 0.25, 2)[1])
+    assert (
+        np.bincount(labels[held]).tolist() == [2, 1, 1]
+        and not set(kept) & set(held)
+        and len(kept) + len(held) == 14
+    )
+    assert np.array_equal(held, held_out(labels, 0.25, 1)[1]) and not np.array_equal(
+        held, held_out(labels, 0.25, 2)[1]
+    )
     with pytest.raises(InputError, match="at least two"):
         held_out(np.array([0, 0, 1]), 0.25, 1)
 
 
-@pytest.mark.parametrize(("lr_milestones", "expected"), [("code", [1.0] * 4 + [0.1] * 3 + [0.01] * 3), ("paper", [1] * 5 + [0.1] * 3 + [0.01] * 2)])
+@pytest.mark.parametrize(
+    ("lr_milestones", "expected"),
+    [("code", [1.0] * 4 + [0.1] * 3 + [0.01] * 3), ("paper", [1] * 5 + [0.1] * 3 + [0.01] * 2)],
+)
 @pytest.mark.parametrize("repeats", [1, 10])
 def test_learning_rates_fall_after_the_stated_share_of_the_passes(lr_milestones, expected, repeats):
     """100 passes in shuffles of ten (published) or one: 1e-2 for 40 passes, 1e-3 for 30, 1e-4 for 30."""
@@ -186,7 +235,17 @@ def test_learning_rates_fall_after_the_stated_share_of_the_passes(lr_milestones,
     optimizer = torch.optim.SGD([weight], lr=1.0)
     rates = []
     trainer = Trainer(data_seed=0, report=lambda progress: rates.append(optimizer.param_groups[0]["lr"]))
-    trainer.fit(task, Phase(lambda batch: weight.sum() * 0, lambda: optimizer, 4, 100, repeats, rate=lambda done, group: rate(done)))
+    trainer.fit(
+        task,
+        Phase(
+            lambda batch: weight.sum() * 0,
+            lambda: optimizer,
+            4,
+            100,
+            repeats,
+            rate=lambda done, group: rate(done),
+        ),
+    )
     per_pass = np.repeat(rates, repeats)
     assert np.allclose(per_pass, np.repeat(expected, 10))
     assert trainer.images_seen == 400 and len(trainer.pass_losses) == 100
@@ -205,19 +264,31 @@ def test_repeated_passes_show_every_image_once_a_pass_each_with_its_own_augmenta
     task.augmented_batches = watched
     weight = torch.nn.Parameter(torch.zeros(1))
     optimizer = torch.optim.SGD([weight], lr=1.0)
-    Trainer(data_seed=0).fit(task, Phase(lambda batch: shown.append(len(batch)) or weight.sum() * 0, lambda: optimizer, 4, 5, 3))
+    Trainer(data_seed=0).fit(
+        task, Phase(lambda batch: shown.append(len(batch)) or weight.sum() * 0, lambda: optimizer, 4, 5, 3)
+    )
     assert sorted(asked) == [(row, p) for row in range(6) for p in range(5)]
     assert shown == [4, 4, 4, 4, 2, 4, 4, 4]  # 18 images in the first shuffle, 12 in the second
 
 
 def test_phases_number_their_passes_on_so_that_none_repeats_the_order_or_the_augmentation_of_another():
-    task, weight, asked = toys.stream([[0, 1]], per_class=3, augment="crop").task(0), torch.nn.Parameter(torch.zeros(1)), []
+    task, weight, asked = (
+        toys.stream([[0, 1]], per_class=3, augment="crop").task(0),
+        torch.nn.Parameter(torch.zeros(1)),
+        [],
+    )
     original = task.augmented_batches
-    task.augmented_batches = lambda parts: asked.append([(part[0].tolist(), part[1]) for part in parts]) or original(parts)
+    task.augmented_batches = lambda parts: (
+        asked.append([(part[0].tolist(), part[1]) for part in parts]) or original(parts)
+    )
     trainer, told = Trainer(data_seed=0), []
     trainer.report = lambda progress: told.append((progress.done_passes, progress.passes))
     for passes in (2, 1):
-        trainer.fit(task, Phase(lambda batch: weight.sum() * 0, lambda: torch.optim.SGD([weight], lr=1.0), 6, passes), 3)
+        trainer.fit(
+            task,
+            Phase(lambda batch: weight.sum() * 0, lambda: torch.optim.SGD([weight], lr=1.0), 6, passes),
+            3,
+        )
     assert [part[0][1] for part in asked] == [0, 1, 2] and len({tuple(part[0][0]) for part in asked}) == 3
     assert told == [(1, 3), (2, 3), (3, 3)]
 
@@ -233,11 +304,20 @@ def test_drawn_samples_are_fitted_by_the_same_loop():
         seen.append(batch.images[0, 0].item())
         return (weight * batch.images).mean()
 
-    phase = Phase(loss, lambda: torch.optim.SGD([weight], lr=1.0), batch=2, passes=2, rate=lambda done, group: 0.5**done)
+    phase = Phase(
+        loss, lambda: torch.optim.SGD([weight], lr=1.0), batch=2, passes=2, rate=lambda done, group: 0.5**done
+    )
     losses = Trainer(data_seed=0).fit_samples(task, draw, phase)
     assert seen == [1.0, 3.0, 2.0, 4.0]
     # weight: 0 -> -1 -> -4 at rate 1, then -4 -> -5 -> -7 at rate 1/2; the loss is weight times image
     assert losses == [(0 - 3) / 2, (-8 - 20) / 2] and weight.item() == -7.0
-    diverging = Phase(lambda batch: weight.sum() * torch.inf, lambda: torch.optim.SGD([weight], lr=1.0), 2, 1, name="refinement", advice="stop")
+    diverging = Phase(
+        lambda batch: weight.sum() * torch.inf,
+        lambda: torch.optim.SGD([weight], lr=1.0),
+        2,
+        1,
+        name="refinement",
+        advice="stop",
+    )
     with pytest.raises(RunFailed, match="the refinement loss of task 1 became -inf in pass 1; stop"):
         Trainer(data_seed=0).fit_samples(task, draw, diverging)

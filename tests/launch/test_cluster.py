@@ -30,12 +30,16 @@ class Cluster:
         self.address = json.loads(self.file.read_text())["address"]
 
     def worker(self) -> subprocess.Popen:
-        return self._start("worker", "--nthreads", "1", "--no-nanny", "--no-dashboard", "--local-directory", str(self.folder))
+        return self._start(
+            "worker", "--nthreads", "1", "--no-nanny", "--no-dashboard", "--local-directory", str(self.folder)
+        )
 
     def _start(self, *arguments) -> subprocess.Popen:
         command = [sys.executable, "-m", "dask", *arguments, "--scheduler-file", str(self.file)]
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        process = subprocess.Popen(command, cwd=self.folder, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            command, cwd=self.folder, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         self.processes.append(process)
         return process
 
@@ -74,7 +78,13 @@ def test_the_run_of_a_killed_worker_goes_on_elsewhere_from_what_came_back(base, 
     (tmp_path / "here").mkdir()
     assert finish(start(tmp_path / "here", *arguments))[0] == 0
     first = cluster.worker()
-    process = start(tmp_path, *arguments, "--scheduler", cluster.address, patch="import cl_bench.launch.cluster as c; c.CALL_SECONDS = 0.0")
+    process = start(
+        tmp_path,
+        *arguments,
+        "--scheduler",
+        cluster.address,
+        patch="import cl_bench.launch.cluster as c; c.CALL_SECONDS = 0.0",
+    )
     wait_for(lambda: learned(tmp_path) and learned(tmp_path)[0] >= 1)
     first.send_signal(signal.SIGKILL)
     cluster.worker()
@@ -87,7 +97,13 @@ def test_the_run_of_a_killed_worker_goes_on_elsewhere_from_what_came_back(base, 
 def test_a_lost_scheduler_is_one_line_and_what_came_back_is_kept(base, cluster, tmp_path):
     arguments = ["run", "--methods", "seq", "--set", "passes=40", *base]
     cluster.worker()
-    process = start(tmp_path, *arguments, "--scheduler", cluster.address, patch="import cl_bench.launch.cluster as c; c.CALL_SECONDS = 0.0")
+    process = start(
+        tmp_path,
+        *arguments,
+        "--scheduler",
+        cluster.address,
+        patch="import cl_bench.launch.cluster as c; c.CALL_SECONDS = 0.0",
+    )
     wait_for(lambda: learned(tmp_path) and learned(tmp_path)[0] >= 1)
     cluster.scheduler.send_signal(signal.SIGKILL)
     code, _, err = finish(process)
@@ -132,7 +148,9 @@ def test_a_scheduler_that_does_not_answer_is_refused(base, tmp_path):
     assert code == 2 and "the scheduler tcp://127.0.0.1:9 does not answer" in err and "Traceback" not in err
 
 
-@pytest.mark.parametrize("address", ["²", "", "host", "tcp://host", "tcp://host:port", "none://host:8786", "tcp://host:8786:1"])
+@pytest.mark.parametrize(
+    "address", ["²", "", "host", "tcp://host", "tcp://host:port", "none://host:8786", "tcp://host:8786:1"]
+)
 def test_what_is_no_address_is_refused_without_a_client_that_lingers(address):
     from rich.console import Console
 

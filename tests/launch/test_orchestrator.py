@@ -71,7 +71,9 @@ def test_two_orchestrators_on_one_folder_share_the_runs_and_do_none_twice(base, 
     assert [code for code, _, _ in ended] == [0, 0], [err[-500:] for _, _, err in ended]
     assert ended[0][1] == ended[1][1]  # the same table
     found = records(tmp_path)
-    assert len(found) == 4 and all(record.status == "done" and len(record.environments) == 1 for record in found)
+    assert len(found) == 4 and all(
+        record.status == "done" and len(record.environments) == 1 for record in found
+    )
     assert sum(record.tasks[0].first_task_of is None for record in found) == 1
 
 
@@ -88,10 +90,14 @@ files.write_atomically = full
 
 @pytest.mark.faults
 def test_a_full_disk_stops_before_another_run_is_started(base, tmp_path):
-    code, _, err = finish(start(tmp_path, "run", "--methods", "seq,pgp", "--jobs", "1", "--set", "passes=2", *base, patch=FULL))
+    code, _, err = finish(
+        start(tmp_path, "run", "--methods", "seq,pgp", "--jobs", "1", "--set", "passes=2", *base, patch=FULL)
+    )
     assert code == 1 and "No space left on device; free space and repeat the command" in err.splitlines()[-1]
     assert learned(tmp_path) == [1]
-    assert finish(start(tmp_path, "run", "--methods", "seq,pgp", "--set", "passes=2", *base))[0] == 0 and learned(tmp_path) == [4, 4]
+    assert finish(start(tmp_path, "run", "--methods", "seq,pgp", "--set", "passes=2", *base))[
+        0
+    ] == 0 and learned(tmp_path) == [4, 4]
 
 
 OUT_OF_MEMORY = """
@@ -107,13 +113,19 @@ trainer.Trainer._backward = short_of_memory
 
 @pytest.mark.faults
 def test_out_of_memory_is_a_failure_where_nothing_is_to_be_tried_again(base, tmp_path):
-    code, _, err = finish(start(tmp_path, "run", "--methods", "seq", "--set", "passes=2", *base, "--no-retry", patch=OUT_OF_MEMORY))
+    code, _, err = finish(
+        start(
+            tmp_path, "run", "--methods", "seq", "--set", "passes=2", *base, "--no-retry", patch=OUT_OF_MEMORY
+        )
+    )
     assert code == 1 and "CUDA out of memory" in err
 
 
 @pytest.mark.slow
 def test_out_of_memory_is_tried_once_more_in_parts_of_the_same_batch(base, tmp_path):
-    code, _, err = finish(start(tmp_path, "run", "--methods", "seq", "--set", "passes=2", *base, patch=OUT_OF_MEMORY))
+    code, _, err = finish(
+        start(tmp_path, "run", "--methods", "seq", "--set", "passes=2", *base, patch=OUT_OF_MEMORY)
+    )
     assert code == 0 and "out of memory, tried again with 2 images at a time" in err
     assert [task.micro_batch for task in records(tmp_path)[0].tasks] == [2, 2, 2, 2]
 

@@ -40,7 +40,12 @@ def test_runs_that_share_a_first_task_wait_for_the_one_that_trains_it(specs, tmp
     assert waiting.is_alive()
     train(store, shared)
     waiting.join(5)
-    assert later[0].spec == specs[1] and later[0].shares_first_task and board.take().spec == specs[3] and board.take() is None
+    assert (
+        later[0].spec == specs[1]
+        and later[0].shares_first_task
+        and board.take().spec == specs[3]
+        and board.take() is None
+    )
 
 
 def test_when_the_run_that_trains_it_ends_without_another_one_does(specs, tmp_path):
@@ -66,8 +71,12 @@ def test_a_run_that_another_process_holds_is_taken_later(specs, tmp_path):
 
 def test_places_share_the_cores_and_never_outnumber_the_runs():
     here = places(["cpu"], 100)
-    assert {len(place.cores) for place in here} == {here[0].threads} and len(frozenset.union(*(place.cores for place in here))) == len(here)
-    assert len(places(["cpu"], 3, jobs=10**20)) == len(places(["cuda:0"], 3, per_gpu=10**20)) == 3  # no more than there are runs
+    assert {len(place.cores) for place in here} == {here[0].threads} and len(
+        frozenset.union(*(place.cores for place in here))
+    ) == len(here)
+    assert (
+        len(places(["cpu"], 3, jobs=10**20)) == len(places(["cuda:0"], 3, per_gpu=10**20)) == 3
+    )  # no more than there are runs
     assert len(places(["cpu"], 1)) == 1 and len(places(["cpu"], 100, jobs=1)) == 1
     gpus = places(["cuda:0", "cuda:2"], 100, per_gpu=3)
     assert [place.device for place in gpus] == ["cuda:0", "cuda:2"] * 3 and gpus[0].cores is None
@@ -88,9 +97,14 @@ def test_every_record_is_the_same_with_shared_first_tasks_and_without(toy_reques
 
     specs = make_plan(Request(**{**toy_request, "methods": "nsp2[eta=0.5|0.9],seq"})).specs
     together = execute(specs, Store(tmp_path / "shared"), Manner(device="cpu", jobs=2), Console(quiet=True))
-    alone = execute(specs, Store(tmp_path / "alone"), Manner(device="cpu", jobs=2, share=False), Console(quiet=True))
+    alone = execute(
+        specs, Store(tmp_path / "alone"), Manner(device="cpu", jobs=2, share=False), Console(quiet=True)
+    )
     assert [outcome.failure for outcome in (*together, *alone)] == [None] * 6
     assert [one.record.outcome() for one in together] == [one.record.outcome() for one in alone]
     assert [bool(one.record.tasks[0].first_task_of) for one in together].count(False) == 1
-    assert len(list((tmp_path / "shared" / "first-tasks").iterdir())) == 1 and not (tmp_path / "alone" / "first-tasks").exists()
+    assert (
+        len(list((tmp_path / "shared" / "first-tasks").iterdir())) == 1
+        and not (tmp_path / "alone" / "first-tasks").exists()
+    )
     assert all(runs.execute(one.spec, tmp_path / "shared") == one.record for one in together)

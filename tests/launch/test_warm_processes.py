@@ -84,19 +84,27 @@ def test_a_waiting_process_ends_when_nobody_is_left_to_tell_it():
 
 
 @pytest.mark.slow
-def test_a_run_that_is_told_has_the_record_of_one_that_runs_here(toy_request, whole_run, tmp_path, monkeypatch):
+def test_a_run_that_is_told_has_the_record_of_one_that_runs_here(
+    toy_request, whole_run, tmp_path, monkeypatch
+):
     spec, record, _ = whole_run
     monkeypatch.chdir(tmp_path)
     with Starter() as starter:
-        ended = processes.carry_out(spec, store := Store("results"), devices.Place("cpu", 1), [], Follower(), starter, more=False)
+        ended = processes.carry_out(
+            spec, store := Store("results"), devices.Place("cpu", 1), [], Follower(), starter, more=False
+        )
     assert ended.code == processes.DONE, ended.said
     assert store.load(spec).outcome() == record.outcome()
-    assert ended.said[0].startswith("task 1/4") and ended.log.read_text(encoding="utf-8").splitlines() == ended.said
+    assert (
+        ended.said[0].startswith("task 1/4")
+        and ended.log.read_text(encoding="utf-8").splitlines() == ended.said
+    )
 
 
 def test_what_a_process_says_before_it_knows_its_log_is_not_lost(toy_request, tmp_path, monkeypatch):
     (tmp_path / "sitecustomize.py").write_text(
-        "import sys\nif 'run-told' in sys.orig_argv:\n    raise SystemExit('no such library')\n", encoding="utf-8"
+        "import sys\nif 'run-told' in sys.orig_argv:\n    raise SystemExit('no such library')\n",
+        encoding="utf-8",
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     spec = runs.spec_of(toy_request)
@@ -104,7 +112,9 @@ def test_what_a_process_says_before_it_knows_its_log_is_not_lost(toy_request, tm
         starter.prepare(1)
         while alive(starter._ready.process):
             time.sleep(0.05)
-        ended = processes.carry_out(spec, Store(tmp_path), devices.Place("cpu", 1), [], Follower(), starter, more=False)
+        ended = processes.carry_out(
+            spec, Store(tmp_path), devices.Place("cpu", 1), [], Follower(), starter, more=False
+        )
     assert ended.code != 0 and "no such library" in ended.reason
 
 
@@ -113,7 +123,9 @@ def test_what_is_measured_is_so_in_the_environment_of_a_run(monkeypatch):
 
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
-    assert warm_processes.called(os.getenv, 3, "OMP_NUM_THREADS") == "3" and "hugetlb=1" in warm_processes.called(os.getenv, 3, "GLIBC_TUNABLES")
+    assert warm_processes.called(
+        os.getenv, 3, "OMP_NUM_THREADS"
+    ) == "3" and "hugetlb=1" in warm_processes.called(os.getenv, 3, "GLIBC_TUNABLES")
     assert os.environ["OMP_NUM_THREADS"] == "1" and "GLIBC_TUNABLES" not in os.environ
     with pytest.raises(ZeroDivisionError):
         warm_processes.called(divmod, 1, 1, 0)
@@ -143,7 +155,11 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
     plain = {key: value for key, value in os.environ.items() if key != "GLIBC_TUNABLES"}
     faults = [
-        int(subprocess.run([sys.executable, "-c", count], env={**plain, **more}, check=True, capture_output=True).stdout)
+        int(
+            subprocess.run(
+                [sys.executable, "-c", count], env={**plain, **more}, check=True, capture_output=True
+            ).stdout
+        )
         for more in ({}, {"GLIBC_TUNABLES": tunables})
     ]
     assert faults[1] <= faults[0] and faults[1] < 200

@@ -23,9 +23,13 @@ def test_weights_are_cosines_of_the_gated_query_with_the_keys():
     method = after(2, components=9)
     q = torch.randn(5, 32)
     A, K = (torch.cat([part[1] for part in parts]) for parts in (method.A, method.K))
-    expected = torch.stack([F.cosine_similarity(q * a, k[None], dim=1) for a, k in zip(A, K, strict=True)], dim=1)
+    expected = torch.stack(
+        [F.cosine_similarity(q * a, k[None], dim=1) for a, k in zip(A, K, strict=True)], dim=1
+    )
     found = method.weights(q, 1)
-    assert found.shape == (5, 6) and torch.allclose(found, expected, atol=1e-5) and found.abs().max() <= 1 + 1e-6
+    assert (
+        found.shape == (5, 6) and torch.allclose(found, expected, atol=1e-5) and found.abs().max() <= 1 + 1e-6
+    )
     assert torch.allclose(method.weights(3 * q, 1), found, atol=1e-5)
 
 
@@ -40,9 +44,15 @@ def test_the_prompt_is_the_weighted_sum_half_keys_half_values():
 def test_a_new_slice_is_orthonormal_and_orthogonal_to_all_earlier_rows():
     drawn, trained = torch.randn(2, 3, 16), torch.randn(2, 4, 16)  # training bends earlier rows
     found = orthonormal_beside(drawn, trained, "qr")
-    assert torch.allclose(found @ found.mT, torch.eye(3).expand(2, -1, -1), atol=1e-5) and (found @ trained.mT).abs().max() < 1e-5
+    assert (
+        torch.allclose(found @ found.mT, torch.eye(3).expand(2, -1, -1), atol=1e-5)
+        and (found @ trained.mT).abs().max() < 1e-5
+    )
     classical = orthonormal_beside(drawn, trained, "classical")
-    assert torch.allclose(classical.norm(dim=2), torch.ones(2, 3)) and (classical @ trained.mT).abs().max() > 1e-2
+    assert (
+        torch.allclose(classical.norm(dim=2), torch.ones(2, 3))
+        and (classical @ trained.mT).abs().max() > 1e-2
+    )
     first = orthonormal_beside(drawn, trained[:, :0], "classical")
     assert torch.allclose(first @ first.mT, torch.eye(3).expand(2, -1, -1), atol=1e-5)
 
@@ -74,9 +84,13 @@ def test_components_are_shared_out_among_the_tasks():
 
 def test_the_learning_rate_falls_along_a_cosine_to_a_sixtieth():
     lagged = toys.method("coda-prompt", 3, passes=20)
-    assert lagged.rate(0) == lagged.rate(1) == 1.0 and lagged.rate(19) == pytest.approx(math.cos(0.495 * math.pi * 18 / 19))
+    assert lagged.rate(0) == lagged.rate(1) == 1.0 and lagged.rate(19) == pytest.approx(
+        math.cos(0.495 * math.pi * 18 / 19)
+    )
     method = toys.method("coda-prompt", 3, passes=20, lr_schedule="unlagged")
-    assert method.rate(0) == 1.0 and method.rate(19) == pytest.approx(math.cos(0.495 * math.pi)) == pytest.approx(0.0157, abs=1e-4)
+    assert method.rate(0) == 1.0 and method.rate(19) == pytest.approx(
+        math.cos(0.495 * math.pi)
+    ) == pytest.approx(0.0157, abs=1e-4)
     assert toys.method("coda-prompt", 3, passes=1).rate(0) == 1.0
 
 
@@ -97,9 +111,14 @@ def test_the_penalty_is_zero_for_orthonormal_rows_and_by_hand_otherwise():
 
 def test_dropping_the_last_batch_is_an_option_and_a_task_smaller_than_a_batch_fails_with_a_reason():
     stream = toys.stream(TASKS)
-    whole, dropped = toys.method("coda-prompt", 3, batch=10, passes=2), toys.method("coda-prompt", 3, batch=10, passes=2, drop_last=True)
+    whole, dropped = (
+        toys.method("coda-prompt", 3, batch=10, passes=2),
+        toys.method("coda-prompt", 3, batch=10, passes=2, drop_last=True),
+    )
     assert [toys.learn(method, stream, upto=1)[0].images_seen for method in (whole, dropped)] == [48, 40]
-    with pytest.raises(RunFailed, match="drop_last leaves nothing of task 1: 24 images, batch 25; give drop_last=off"):
+    with pytest.raises(
+        RunFailed, match="drop_last leaves nothing of task 1: 24 images, batch 25; give drop_last=off"
+    ):
         after(1, batch=25, drop_last=True)
 
 

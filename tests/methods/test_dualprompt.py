@@ -24,7 +24,12 @@ def after(upto, name="dualprompt", tasks=TASKS, per_class=12, **options):
 def test_prefixes_stand_before_softmax_and_add_no_token():
     """Attention of each head over prefix and image tokens, computed by hand."""
     trunk = toys.backbone()
-    attn, tokens, K, V = trunk.vit.blocks[0].attn, torch.randn(2, 5, 32), torch.randn(2, 3, 32), torch.randn(2, 3, 32)
+    attn, tokens, K, V = (
+        trunk.vit.blocks[0].attn,
+        torch.randn(2, 5, 32),
+        torch.randn(2, 3, 32),
+        torch.randn(2, 3, 32),
+    )
     found = attention_with(attn, tokens, (split_heads(attn, K), split_heads(attn, V)))
     q, k, v = queries_keys_values(attn, tokens)
     heads = []
@@ -75,7 +80,11 @@ def test_after_a_task_only_its_own_slice_the_general_prompt_and_its_head_changed
     E, k, G = method.E.detach().clone(), method.k.detach().clone(), method.G.detach().clone()
     toys.learn(method, stream, upto=2, start=1)
     assert torch.equal(method.E[:, :, [0, 2]], E[:, :, [0, 2]]) and torch.equal(method.k[[0, 2]], k[[0, 2]])
-    assert not torch.equal(method.E[:, :, 1], E[:, :, 1]) and not torch.equal(method.k[1], k[1]) and not torch.equal(method.G, G)
+    assert (
+        not torch.equal(method.E[:, :, 1], E[:, :, 1])
+        and not torch.equal(method.k[1], k[1])
+        and not torch.equal(method.G, G)
+    )
 
 
 def test_a_tasks_prompt_starts_as_the_one_before():
@@ -89,7 +98,9 @@ def test_a_tasks_prompt_starts_as_the_one_before():
 def test_the_keys_of_tasks_to_come_are_compared_only_as_published():
     seen, everything = after(1), after(1, eval_keys="all")
     for method in (seen, everything):
-        method.k.data[2] = method.backbone.frozen_features(IMAGES[:1])[0]  # a future task's key that fits the image exactly
+        method.k.data[2] = method.backbone.frozen_features(IMAGES[:1])[
+            0
+        ]  # a future task's key that fits the image exactly
     q = seen.backbone.frozen_features(IMAGES[:1])
     own, future = (seen.backbone.features(IMAGES[:1], seen.prefixes(torch.tensor([i]), 1)) for i in (0, 2))
     assert torch.allclose(seen.represent(IMAGES[:1], q), own, atol=1e-6)
@@ -98,14 +109,20 @@ def test_the_keys_of_tasks_to_come_are_compared_only_as_published():
 
 def test_training_counts_the_forced_prompt_and_what_keys_alone_would_choose():
     found = after(2).diagnostics()
-    assert found["selected"] == [0, 3 * 36, 0] and sum(found["nearest"]) == 3 * 36 and found["nearest"][2] == 0
+    assert (
+        found["selected"] == [0, 3 * 36, 0] and sum(found["nearest"]) == 3 * 36 and found["nearest"][2] == 0
+    )
 
 
 def test_more_tasks_than_prompts_are_refused_or_vote_as_published():
-    with pytest.raises(InputError, match="pool_size=2 has no E-prompt for each of 3 tasks; leave out pool_size"):
+    with pytest.raises(
+        InputError, match="pool_size=2 has no E-prompt for each of 3 tasks; leave out pool_size"
+    ):
         toys.method("dualprompt", 3, pool_size=2)
     method = after(3, pool_size=2, overflow="vote")
-    assert sum(method.diagnostics()["selected"]) == 3 * 24 and all(count % 8 == 0 for count in method.diagnostics()["selected"])
+    assert sum(method.diagnostics()["selected"]) == 3 * 24 and all(
+        count % 8 == 0 for count in method.diagnostics()["selected"]
+    )
 
 
 def test_half_a_prompt_is_keys_and_half_values_as_in_the_paper():
@@ -157,7 +174,9 @@ def test_updates_of_keys_leave_every_heads_old_logits_alone():
 def test_low_rank_queries_keep_their_logits_exactly():
     """A basis that holds all energy of few tokens: new prefix keys give old queries the same logits, head by head."""
     method = toys.method("dualprompt-pgp", 3, pool_size=None, pgp_stage="update", energy=1.0)
-    Q = torch.randn(2, 2, 5, 16, dtype=torch.float64)  # five queries of 16 dimensions in every head of two blocks
+    Q = torch.randn(
+        2, 2, 5, 16, dtype=torch.float64
+    )  # five queries of 16 dimensions in every head of two blocks
     method.space.grow(Q.mT @ Q, 1.0, "sigma2", "geq", True)
     method.space.refresh()
     U = method._outside(torch.randn_like(method.G), 0)
@@ -187,8 +206,12 @@ def test_only_keys_lose_part_of_their_gradient_unless_values_are_projected_too()
             built.begin_task(task, None)
             built.loss(next(task.plain(20)), task).backward()
             built.after_backward(task)
-        assert not torch.equal(method.G.grad[:, 0], free.G.grad[:, 0]) and not torch.equal(method.E.grad[:, 0], free.E.grad[:, 0])
-        assert torch.equal(method.G.grad[:, 1], free.G.grad[:, 1]) != values and torch.equal(method.k.grad, free.k.grad)
+        assert not torch.equal(method.G.grad[:, 0], free.G.grad[:, 0]) and not torch.equal(
+            method.E.grad[:, 0], free.E.grad[:, 0]
+        )
+        assert torch.equal(method.G.grad[:, 1], free.G.grad[:, 1]) != values and torch.equal(
+            method.k.grad, free.k.grad
+        )
 
 
 def test_without_energy_it_is_dualprompt_bit_for_bit():
@@ -209,7 +232,12 @@ def test_bases_are_one_for_each_head_and_their_ranks_are_recorded():
             assert first.diagnostics()["rank"][2 * block + head] == expected
 
 
-AS_IS = {"pgp_space": "sample_asis", "pgp_energy": "sigma4_asis", "pgp_rank_rule": "lt_asis", "stat_prompt": "fallback_asis"}
+AS_IS = {
+    "pgp_space": "sample_asis",
+    "pgp_energy": "sigma4_asis",
+    "pgp_rank_rule": "lt_asis",
+    "stat_prompt": "fallback_asis",
+}
 
 
 def test_the_published_statistics_are_scores_of_as_many_images_as_features():
@@ -221,7 +249,9 @@ def test_the_published_statistics_are_scores_of_as_many_images_as_features():
     images = toys.stream(TASKS, per_class=20).task(0).augmented(rows, 3).images
     vit = method.backbone.vit
     first = vit.blocks[0]
-    Z = principal_scores(queries(first.attn, first.norm1(vit._pos_embed(vit.patch_embed(images)))).flatten(1), 50)
+    Z = principal_scores(
+        queries(first.attn, first.norm1(vit._pos_embed(vit.patch_embed(images)))).flatten(1), 50
+    )
     values, vectors = torch.linalg.eigh(Z @ Z.T)
     energies = values.flip(0).square()
     rank = int((energies.cumsum(0) < 0.9 * energies.sum()).sum())

@@ -36,7 +36,9 @@ def test_low_rank_updates_equal_the_sum_with_the_frozen_weight(targets):
         lora.B.normal_(generator=generator())
         for l, block in enumerate(merged.vit.blocks):
             for place, target in enumerate(sorted("qkv".index(letter) for letter in targets)):
-                block.attn.qkv.weight[32 * target : 32 * target + 32] += 0.5 * lora.B[l, place] @ lora.A[l, place]
+                block.attn.qkv.weight[32 * target : 32 * target + 32] += (
+                    0.5 * lora.B[l, place] @ lora.A[l, place]
+                )
     assert torch.allclose(trunk.features(IMAGES, lora), merged.features(IMAGES), atol=1e-5)
 
 
@@ -64,7 +66,9 @@ def test_adapters_stand_beside_the_mlp_and_drop_out_in_training_alone():
     with torch.no_grad():
         adapters.up.normal_(generator=generator())
     x = torch.randn(2, 5, 32)
-    expected = 0.5 * (F.relu(x @ adapters.down[1].T + adapters.down_bias[1]) @ adapters.up[1].T + adapters.up_bias[1])
+    expected = 0.5 * (
+        F.relu(x @ adapters.down[1].T + adapters.down_bias[1]) @ adapters.up[1].T + adapters.up_bias[1]
+    )
     assert torch.allclose(adapters.beside_mlp(1, x), expected, atol=1e-6)
     adapters.train()
     assert not torch.allclose(adapters.beside_mlp(1, x), expected, atol=1e-3)
@@ -72,7 +76,9 @@ def test_adapters_stand_beside_the_mlp_and_drop_out_in_training_alone():
 
 def test_dropout_is_off_where_a_method_is_not_trained():
     method = after("seq-adapter", upto=1, dropout=0.5)
-    assert not method.edits.training and torch.equal(method.predict(Batch(IMAGES)), method.predict(Batch(IMAGES)))
+    assert not method.edits.training and torch.equal(
+        method.predict(Batch(IMAGES)), method.predict(Batch(IMAGES))
+    )
     before, seen = toys.method("seq-adapter", 3, dropout=0.5), []
     original = before.loss
     before.loss = lambda batch, task: seen.append(before.edits.training) or original(batch, task)
@@ -86,7 +92,10 @@ def test_full_fine_tuning_moves_its_own_copy_and_the_heads_faster():
     assert all(torch.equal(value, toys.backbone().vit.state_dict()[key]) for key, value in frozen.items())
     moved = max(float((tuned[key] - value).abs().max()) for key, value in frozen.items())
     assert 1e-5 < moved < 1e-2 and any(key.startswith("network.vit.") for key in method.state())
-    assert [group["lr"] for group in method.make_optimizer(toys.stream(TASKS).info(0)).param_groups] == [1e-4, 0.1]
+    assert [group["lr"] for group in method.make_optimizer(toys.stream(TASKS).info(0)).param_groups] == [
+        1e-4,
+        0.1,
+    ]
 
 
 def test_the_rate_of_fine_tuning_falls_along_half_a_cosine_or_stays():
@@ -106,7 +115,11 @@ def test_the_linear_probe_trains_a_head_alone():
     method = after("linear-probe", passes=2)
     assert set(method.state()) == {"head.heads.0.weight", "head.heads.0.bias"}
     features = method.backbone.features(IMAGES)
-    assert torch.allclose(method.predict(Batch(IMAGES)), features @ method.head.heads[0].weight.T + method.head.heads[0].bias, atol=1e-5)
+    assert torch.allclose(
+        method.predict(Batch(IMAGES)),
+        features @ method.head.heads[0].weight.T + method.head.heads[0].bias,
+        atol=1e-5,
+    )
 
 
 def test_class_means_by_hand_and_whatever_the_order_of_tasks():
@@ -140,10 +153,14 @@ def test_the_strength_is_the_one_with_the_least_error_on_the_rows_held_out(rows)
     Y, fitted = F.one_hot(y, 3).double(), rows * 3 // 4
     errors = []
     for strength in STRENGTHS:
-        W = torch.linalg.solve(X[:fitted].T @ X[:fitted] + strength * torch.eye(20), X[:fitted].T @ Y[:fitted])
+        W = torch.linalg.solve(
+            X[:fitted].T @ X[:fitted] + strength * torch.eye(20), X[:fitted].T @ Y[:fitted]
+        )
         errors.append(float((X[fitted:] @ W - Y[fitted:]).square().mean()))
     found, measured = choose_strength(X, y, 3, fitted)
-    assert measured[4:] == pytest.approx(errors[4:], rel=1e-3) and found == STRENGTHS[errors.index(min(errors))]
+    assert (
+        measured[4:] == pytest.approx(errors[4:], rel=1e-3) and found == STRENGTHS[errors.index(min(errors))]
+    )
 
 
 def test_ranpac_changes_nothing_but_its_regression_after_the_first_task():
@@ -153,9 +170,13 @@ def test_ranpac_changes_nothing_but_its_regression_after_the_first_task():
             assert torch.equal(value, last.state()[name]), name
     off = after("ranpac", first_task=False, projection=0)
     assert set(off.state()) == {"ridge.G", "ridge.Q", "ridge.W"}
-    features = torch.cat([off.backbone.features(batch.images) for batch in toys.stream(TASKS).task(0).plain(100)])
+    features = torch.cat(
+        [off.backbone.features(batch.images) for batch in toys.stream(TASKS).task(0).plain(100)]
+    )
     assert torch.allclose(
-        off.ridge.Q[:, 0].float(), features[:12].sum(0) if toys.stream(TASKS).task(0).labels[0] == 0 else features[12:].sum(0), atol=1e-3
+        off.ridge.Q[:, 0].float(),
+        features[:12].sum(0) if toys.stream(TASKS).task(0).labels[0] == 0 else features[12:].sum(0),
+        atol=1e-3,
     )
     fixed = after("ranpac", ridge=2.5)
     assert fixed.diagnostics() == {"lambda": 2.5, "validation_errors": []}

@@ -26,7 +26,9 @@ def test_heads_to_come_compete_with_the_values_that_they_start_from():
     info = StreamInfo(init_seed=1, num_tasks=3, task_sizes=tuple(map(len, TASKS)))
     kind = toys.method_class("l2p")
     options = {"layers": 2, "pool_size": 4, "top_k": 2, "passes": 1}
-    every, seen = (kind(kind.Config(**options, eval_classes=which), toys.backbone(), info) for which in ("all", "seen"))
+    every, seen = (
+        kind(kind.Config(**options, eval_classes=which), toys.backbone(), info) for which in ("all", "seen")
+    )
     for method in (every, seen):
         toys.learn(method, stream, upto=1)
     scores = every.predict(Batch(IMAGES))
@@ -40,7 +42,10 @@ def test_heads_to_come_compete_with_the_values_that_they_start_from():
 def test_the_largest_cosines_are_chosen_and_the_lower_position_of_equal_ones():
     similarity = torch.tensor([[0.1, 0.9, 0.9, -1.0], [0.5, 0.5, 0.5, 0.5]])
     assert nearest(similarity, 3).tolist() == [[1, 2, 0], [0, 1, 2]]
-    assert torch.allclose(cosines(torch.tensor([[3.0, 4.0]]), torch.tensor([[1.0, 0.0], [0.0, 2.0], [-6.0, -8.0]])), torch.tensor([[0.6, 0.8, -1.0]]))
+    assert torch.allclose(
+        cosines(torch.tensor([[3.0, 4.0]]), torch.tensor([[1.0, 0.0], [0.0, 2.0], [-6.0, -8.0]])),
+        torch.tensor([[0.6, 0.8, -1.0]]),
+    )
 
 
 def test_the_vote_counts_how_often_an_entry_is_among_the_choices():
@@ -52,7 +57,11 @@ def test_the_vote_counts_how_often_an_entry_is_among_the_choices():
 @pytest.mark.parametrize("shared", [False, True])
 def test_each_image_attends_to_its_own_prompts_only(shared):
     trunk, pool = toys.backbone(), torch.randn(2, 4 * 3, 32)
-    ids = torch.tensor([[2, 0]]) if shared else torch.tensor([[2, 0], [1, 3], [0, 1], [3, 2], [2, 1], [0, 2], [1, 0]])
+    ids = (
+        torch.tensor([[2, 0]])
+        if shared
+        else torch.tensor([[2, 0], [1, 3], [0, 1], [3, 2], [2, 1], [0, 2], [1, 0]])
+    )
     together = trunk.features(IMAGES, Chosen(pool, ids, 4))
     for row, image in enumerate(IMAGES):
         own = DeepPrompts(2, 6, 32, torch.Generator())
@@ -115,7 +124,9 @@ def test_rows_that_no_image_chose_stay_bit_for_bit(name, batchwise):
     used = torch.tensor(method.diagnostics()["selected"]) > 0
     assert used.any() and not used.all()
     rows = method.P.detach().unflatten(1, (6, 4)), before[0].unflatten(1, (6, 4))
-    assert torch.equal(rows[0][:, ~used], rows[1][:, ~used]) and torch.equal(method.K.detach()[~used], before[1][~used])
+    assert torch.equal(rows[0][:, ~used], rows[1][:, ~used]) and torch.equal(
+        method.K.detach()[~used], before[1][~used]
+    )
     assert not torch.equal(rows[0][:, used], rows[1][:, used])
 
 
@@ -149,7 +160,9 @@ def entering(method, images):
 @pytest.mark.parametrize(("layers", "tokens"), [(1, [13, 13]), (2, [13, 21])])
 def test_dropped_prompts_add_no_token_and_carried_ones_stay(layers, tokens):
     assert entering(toys.method("l2p", 3, layers=layers), IMAGES) == [5, 5]
-    assert entering(toys.method("l2p", 3, layers=layers, carry="accumulate"), IMAGES) == tokens  # 2 x 4 prompts a layer
+    assert (
+        entering(toys.method("l2p", 3, layers=layers, carry="accumulate"), IMAGES) == tokens
+    )  # 2 x 4 prompts a layer
 
 
 @pytest.mark.parametrize("position", ["none", "cls"])
@@ -161,7 +174,9 @@ def test_the_original_form_reads_the_mean_of_its_prompts_outputs(position):
         prompts = torch.cat([method.P[0, 4 * i : 4 * i + 4] for i in ids])
         prompts = prompts + vit.pos_embed[0, 0] if position == "cls" else prompts
         x = vit._pos_embed(vit.patch_embed(image[None]))
-        x = torch.cat([x[:, :1], prompts[None], x[:, 1:]], dim=1)  # between class token and patches, as the PyTorch port puts them
+        x = torch.cat(
+            [x[:, :1], prompts[None], x[:, 1:]], dim=1
+        )  # between class token and patches, as the PyTorch port puts them
         for block in vit.blocks:
             x = block(x)
         assert torch.allclose(vit.norm(x)[0, 1:9].mean(0), found, atol=1e-5)
@@ -169,7 +184,9 @@ def test_the_original_form_reads_the_mean_of_its_prompts_outputs(position):
 
 def test_a_vote_at_prediction_depends_on_the_batch_and_a_choice_by_image_does_not():
     method = after(2, pool_size=7, top_k=1)
-    method.K.data = method.backbone.frozen_features(IMAGES).clone()  # each image is nearest to a key of its own
+    method.K.data = method.backbone.frozen_features(
+        IMAGES
+    ).clone()  # each image is nearest to a key of its own
     alone = torch.cat([method.predict(Batch(image[None])) for image in IMAGES])
     assert torch.allclose(method.predict(Batch(IMAGES)), alone, atol=1e-5)
     voting = after(2, pool_size=7, top_k=1, batchwise_eval=True)
@@ -183,7 +200,9 @@ def test_gradients_are_clipped_to_one_global_norm_with_the_head():
     method.grow(task)
     method.loss(next(task.plain(6)), task).backward()
     method.after_backward(task)
-    assert sum(p.grad.square().sum() for p in method.trained_parameters()).sqrt().item() == pytest.approx(0.01, rel=1e-3)
+    assert sum(p.grad.square().sum() for p in method.trained_parameters()).sqrt().item() == pytest.approx(
+        0.01, rel=1e-3
+    )
 
 
 @pytest.mark.parametrize(
@@ -201,7 +220,9 @@ def test_pools_that_cannot_work_are_refused_in_one_line(options, message):
     assert "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize("name", ["l2p", "l2p-pgp", "l2p-nsp2", "dualprompt", "dualprompt-pgp", "coda-prompt"])
+@pytest.mark.parametrize(
+    "name", ["l2p", "l2p-pgp", "l2p-nsp2", "dualprompt", "dualprompt-pgp", "coda-prompt"]
+)
 def test_a_backbone_without_class_token_is_refused(name):
     trunk = toys.backbone(class_token=False, global_pool="avg")
     with pytest.raises(InputError, match="needs a backbone that reads its class token, and 'toy' does not"):

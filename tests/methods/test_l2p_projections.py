@@ -35,7 +35,11 @@ def test_bases_are_orthonormal_nested_and_leave_a_direction_free():
     one, two = after(1, "l2p-pgp", energy=0.9), after(2, "l2p-pgp", energy=0.9)
     for name in ("prompt_space", "key_space"):
         for M, later, rank, more in zip(
-            getattr(one, name).M, getattr(two, name).M, getattr(one, name).ranks(), getattr(two, name).ranks(), strict=True
+            getattr(one, name).M,
+            getattr(two, name).M,
+            getattr(one, name).ranks(),
+            getattr(two, name).ranks(),
+            strict=True,
         ):
             M, later = M[:, :rank], later[:, :more]
             assert torch.allclose(M.T @ M, torch.eye(rank, dtype=M.dtype), atol=1e-6) and rank <= more <= 31
@@ -45,7 +49,9 @@ def test_bases_are_orthonormal_nested_and_leave_a_direction_free():
 def test_key_bases_hold_the_queries_and_prompt_bases_the_tokens_and_the_chosen_prompts():
     method = after(1, "l2p-pgp", energy=1.0, key_energy=0.999, top_k=1, prompt_length=1)
     batches = toys.stream(TASKS).task(0).plain(9)
-    queries = torch.cat([F.normalize(method.backbone.features(batch.images), dim=1) for batch in batches]).double()
+    queries = torch.cat(
+        [F.normalize(method.backbone.features(batch.images), dim=1) for batch in batches]
+    ).double()
     M = method.key_space.M[0][:, : method.key_space.ranks()[0]]
     assert (queries - queries @ M @ M.T).norm() ** 2 < 0.0011 * queries.norm() ** 2
     alone = after(1, "l2p-pgp", energy=0.5, pgp_combine="x_only")
@@ -54,7 +60,11 @@ def test_key_bases_hold_the_queries_and_prompt_bases_the_tokens_and_the_chosen_p
 
 def test_stacked_rows_protect_both_and_added_ones_neither():
     """x v = 1 and p v = -1: in x + p the direction v is free, stacked it is not."""
-    x, p, v = torch.tensor([[1.0, 1, 0]]).double(), torch.tensor([[1.0, -1, 0]]).double(), torch.tensor([0, 1.0, 0]).double()
+    x, p, v = (
+        torch.tensor([[1.0, 1, 0]]).double(),
+        torch.tensor([[1.0, -1, 0]]).double(),
+        torch.tensor([0, 1.0, 0]).double(),
+    )
 
     def freedom(rows):
         space = Subspaces((1, 3, 3), torch.device("cpu"))
@@ -66,9 +76,17 @@ def test_stacked_rows_protect_both_and_added_ones_neither():
 
 
 def test_projected_gradients_leave_old_tokens_alone_under_plain_steps_and_not_under_adam():
-    plain, adam, update = (after(2, "l2p-pgp", energy=0.9, **options) for options in ({}, {}, {"pgp_stage": "update"}))
-    assert adam.diagnostics()["update_inside_protected"] > 1e-3 and adam.diagnostics()["key_update_inside_protected"] > 1e-4
-    assert update.diagnostics()["update_inside_protected"] < 1e-4 and update.diagnostics()["key_update_inside_protected"] < 1e-4
+    plain, adam, update = (
+        after(2, "l2p-pgp", energy=0.9, **options) for options in ({}, {}, {"pgp_stage": "update"})
+    )
+    assert (
+        adam.diagnostics()["update_inside_protected"] > 1e-3
+        and adam.diagnostics()["key_update_inside_protected"] > 1e-4
+    )
+    assert (
+        update.diagnostics()["update_inside_protected"] < 1e-4
+        and update.diagnostics()["key_update_inside_protected"] < 1e-4
+    )
     task = toys.stream(TASKS).task(2)
     plain.grow(task)
     plain.begin_task(task, None)
@@ -80,7 +98,10 @@ def test_projected_gradients_leave_old_tokens_alone_under_plain_steps_and_not_un
 
 
 def test_key_exact_keeps_old_cosines_and_the_plain_projection_does_not():
-    kept, plain = (after(1, "l2p-pgp", key_energy=0.99, pgp_stage="update", key_exact=exact, pull=5.0) for exact in (True, False))
+    kept, plain = (
+        after(1, "l2p-pgp", key_energy=0.99, pgp_stage="update", key_exact=exact, pull=5.0)
+        for exact in (True, False)
+    )
     queries = kept.key_space.M[0][:, : kept.key_space.ranks()[0]].T.float()
     for method, exact in ((kept, True), (plain, False)):
         before, K = F.normalize(method.K.detach(), dim=1) @ queries.T, method.K.detach().clone()
@@ -103,13 +124,19 @@ def test_unprojected_keys_move_as_the_option_says():
 
 def test_the_random_control_has_the_ranks_of_the_feature_space_and_other_directions():
     feature, random = after(1, "l2p-pgp", energy=0.9), after(1, "l2p-pgp", energy=0.9, pgp_space="random")
-    assert feature.prompt_space.ranks() == random.prompt_space.ranks() and feature.key_space.ranks() == random.key_space.ranks()
+    assert (
+        feature.prompt_space.ranks() == random.prompt_space.ranks()
+        and feature.key_space.ranks() == random.key_space.ranks()
+    )
     for method in (feature, random):
         method.prompt_space.refresh()
     active, M = random.prompt_space.active, feature.prompt_space.M.float()
     for layer, rank in enumerate(random.prompt_space.ranks()):
         R = active[layer, :, :rank]
-        assert torch.allclose(R.T @ R, torch.eye(rank), atol=1e-5) and (R.T @ M[layer, :, :rank]).norm() ** 2 < 0.9 * rank
+        assert (
+            torch.allclose(R.T @ R, torch.eye(rank), atol=1e-5)
+            and (R.T @ M[layer, :, :rank]).norm() ** 2 < 0.9 * rank
+        )
 
 
 def test_principal_scores_are_those_of_centred_data():
@@ -118,7 +145,9 @@ def test_principal_scores_are_those_of_centred_data():
     U, S, _ = torch.linalg.svd(centred, full_matrices=False)
     scores = principal_scores(X, 3)
     assert torch.allclose(scores.abs(), (U * S)[:, :3].abs(), atol=1e-9)
-    assert (scores.gather(0, scores.abs().argmax(0, keepdim=True)) > 0).all() and principal_scores(X.T, 30).shape == (40, 12)
+    assert (scores.gather(0, scores.abs().argmax(0, keepdim=True)) > 0).all() and principal_scores(
+        X.T, 30
+    ).shape == (40, 12)
 
 
 AS_IS = {"pgp_space": "sample_asis", "pgp_energy": "sigma4_asis", "pgp_rank_rule": "lt_asis"}
@@ -165,7 +194,9 @@ def test_choices_that_exclude_each_other_are_refused(options, message):
 
 
 def test_too_few_images_for_the_published_statistics_fail_the_run_with_a_reason():
-    with pytest.raises(RunFailed, match="needs 32 images of every task, task 1 has 24; give pgp_space=feature"):
+    with pytest.raises(
+        RunFailed, match="needs 32 images of every task, task 1 has 24; give pgp_space=feature"
+    ):
         after(1, "l2p-pgp", **AS_IS)
 
 
@@ -175,9 +206,13 @@ def test_projection_works_in_the_original_form_too_on_image_tokens_alone():
     X = []
     for images in (batch.images for batch in toys.stream(TASKS).task(0).plain(24)):
         vit = method.backbone.vit
-        X.append(vit._pos_embed(vit.patch_embed(images)).flatten(0, 1))  # tokens that enter the first block do not depend on prompts
+        X.append(
+            vit._pos_embed(vit.patch_embed(images)).flatten(0, 1)
+        )  # tokens that enter the first block do not depend on prompts
     X = torch.cat(X).double()
-    first = after(1, "l2p-pgp", layers=1, carry="accumulate", head="prompt", energy=0.9, pgp_combine="x_only").prompt_space
+    first = after(
+        1, "l2p-pgp", layers=1, carry="accumulate", head="prompt", energy=0.9, pgp_combine="x_only"
+    ).prompt_space
     values = torch.linalg.eigvalsh(X.T @ X).flip(0)
     assert first.ranks() == [int((values.cumsum(0) < 0.9 * values.sum()).sum()) + 1]
 
@@ -186,19 +221,29 @@ def test_projection_works_in_the_original_form_too_on_image_tokens_alone():
 
 
 def test_with_one_entry_it_is_vpt_nsp2_in_the_same_blocks():
-    pool, vpt = toys.method("l2p-nsp2", 3, pool_size=1, top_k=1, prompt_length=4), toys.method("vpt-nsp2", 3, layers=2)
+    pool, vpt = (
+        toys.method("l2p-nsp2", 3, pool_size=1, top_k=1, prompt_length=4),
+        toys.method("vpt-nsp2", 3, layers=2),
+    )
     vpt.P.data = pool.P.data.clone()
     stream = toys.stream(TASKS)
     for method in (pool, vpt):
         method.grow(stream.task(0))
         method.end_task(stream.task(0), toys.Trainer(data_seed=3))
     for name in ("C1", "C2", "B1", "B2"):
-        assert torch.allclose(getattr(pool, name), getattr(vpt, name), rtol=1e-4, atol=1e-6 * getattr(vpt, name).abs().max().item())
+        assert torch.allclose(
+            getattr(pool, name),
+            getattr(vpt, name),
+            rtol=1e-4,
+            atol=1e-6 * getattr(vpt, name).abs().max().item(),
+        )
     U = torch.randn_like(pool.P)
     assert torch.allclose(pool.projections()[0][1](U), vpt.projections()[0][1](U), atol=1e-4)
 
 
-@pytest.mark.parametrize("options", [{}, {"b2": False, "ln": False}, {"subspace": "iso"}, {"key_proj": False}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"b2": False, "ln": False}, {"subspace": "iso"}, {"key_proj": False}], ids=str
+)
 def test_the_first_task_is_that_of_l2p_and_the_second_is_not(options):
     assert equal(after(1, "l2p-nsp2", **options), after(1, "l2p"), ["P", "K"])
     assert not torch.equal(after(2, "l2p-nsp2", **options).P, after(2, "l2p").P)
@@ -223,12 +268,22 @@ def test_rows_never_chosen_have_no_part_in_c2_and_b2_only_scales_them():
     toys.learn(method, stream, upto=1)
     chosen = torch.zeros(6, dtype=torch.bool)
     for images in (batch.images for batch in stream.task(0).plain(9)):
-        chosen[method.choose(F.normalize(method.backbone.features(images), dim=1) @ F.normalize(method.K, dim=1).T, False).ids.unique()] = True
+        chosen[
+            method.choose(
+                F.normalize(method.backbone.features(images), dim=1) @ F.normalize(method.K, dim=1).T, False
+            ).ids.unique()
+        ] = True
     never = (~chosen).repeat_interleave(4)
     assert never.any() and not never.all()
-    assert (method.C2[:, never] == 0).all() and (method.C2[:, :, never] == 0).all() and (method.C2[:, ~never][:, :, ~never] != 0).any()
+    assert (
+        (method.C2[:, never] == 0).all()
+        and (method.C2[:, :, never] == 0).all()
+        and (method.C2[:, ~never][:, :, ~never] != 0).any()
+    )
     identity = torch.eye(24, dtype=torch.float64)[never]
-    assert torch.allclose(method.B2[0][never], identity, atol=1e-8) and torch.allclose(method.B2[1][never], identity, atol=1e-8)
+    assert torch.allclose(method.B2[0][never], identity, atol=1e-8) and torch.allclose(
+        method.B2[1][never], identity, atol=1e-8
+    )
 
 
 def test_the_scattered_moments_have_the_trace_of_the_unscattered_ones():
@@ -253,7 +308,9 @@ def test_layer_0_covariance_does_not_depend_on_training():
     stream, trained, fresh = toys.stream(TASKS), after(1, "l2p-nsp2"), toys.method("l2p-nsp2", 3)
     fresh.grow(stream.task(0))
     fresh.end_task(stream.task(0), toys.Trainer(data_seed=3))
-    assert torch.allclose(trained.C1[0], fresh.C1[0], rtol=1e-5) and not torch.allclose(trained.C1[1], fresh.C1[1], rtol=1e-2)
+    assert torch.allclose(trained.C1[0], fresh.C1[0], rtol=1e-5) and not torch.allclose(
+        trained.C1[1], fresh.C1[1], rtol=1e-2
+    )
 
 
 def test_exact_projections_keep_the_output_for_every_images_own_choice():
@@ -265,7 +322,10 @@ def test_exact_projections_keep_the_output_for_every_images_own_choice():
         block.attn.qkv.weight.mul_(4.0)
     pool, choices = torch.rand(60, 192).double() * 2 - 1, (torch.arange(0, 40), torch.arange(15, 55))
     images, alpha = torch.randn(2, 1, 3, 192).double(), block.norm1.weight
-    mean, sigma = pool.mean(1, keepdim=True), (pool.var(1, keepdim=True, correction=0) + block.norm1.eps).sqrt()
+    mean, sigma = (
+        pool.mean(1, keepdim=True),
+        (pool.var(1, keepdim=True, correction=0) + block.norm1.eps).sqrt(),
+    )
     C1, C2 = torch.zeros(192, 192).double(), torch.zeros(60, 60).double()
     for x, rows in zip(images, choices, strict=True):
         first, second = omegas(block, x, pool[rows])
@@ -290,7 +350,9 @@ def test_exact_key_projection_keeps_products_and_with_key_exact_cosines():
         protected = torch.linalg.eigh(torch.eye(32) - Pi)[1][:, -(32 - method.Rq[0]) :].T
         K, before = method.K.detach().clone(), F.normalize(method.K.detach(), dim=1) @ protected.T
         toys.learn(method, toys.stream(TASKS), upto=2, start=1)
-        assert (method.K.detach() - K).abs().max() > 1e-3 and ((method.K.detach() - K) @ protected.T).abs().max() < 1e-5
+        assert (method.K.detach() - K).abs().max() > 1e-3 and (
+            (method.K.detach() - K) @ protected.T
+        ).abs().max() < 1e-5
         change = (F.normalize(method.K.detach(), dim=1) @ protected.T - before).abs().max()
         assert change < 1e-5 if exact else change > 1e-4
         assert method.diagnostics()["key_update_inside_protected"] < 1e-3
@@ -304,7 +366,10 @@ def test_b2_of_each_prompt_alone_mixes_no_two_prompts():
 
 
 def test_frozen_after_the_first_task_only_the_head_learns():
-    first, frozen = after(1, "l2p-nsp2", freeze_after_task1=True), after(3, "l2p-nsp2", freeze_after_task1=True)
+    first, frozen = (
+        after(1, "l2p-nsp2", freeze_after_task1=True),
+        after(3, "l2p-nsp2", freeze_after_task1=True),
+    )
     assert equal(first, frozen, ["P", "K"])
 
 

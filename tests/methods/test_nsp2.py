@@ -23,7 +23,12 @@ def test_covariances_are_positive_and_add_up_over_tasks():
     with torch.no_grad():
         for images in (batch.images for batch in stream.task(1).plain(7)):
             two.backbone.features(images, moments.observing(two.prompts))
-    assert torch.allclose(two.C1, after_one + moments.covariances()[0] / moments.rows, rtol=1e-4, atol=1e-5 * two.C1.abs().max().item())
+    assert torch.allclose(
+        two.C1,
+        after_one + moments.covariances()[0] / moments.rows,
+        rtol=1e-4,
+        atol=1e-5 * two.C1.abs().max().item(),
+    )
     assert torch.linalg.eigvalsh(two.C1).min() > -1e-8 and torch.linalg.eigvalsh(two.C2).min() > -1e-8
 
 
@@ -51,7 +56,9 @@ def error_after_projected_steps(case, exact: bool) -> float:
     B1, _ = null_projector(C1, 192 - 15)
     B2, _ = null_projector(C2, 32 - 15)
     update = sum(B2 @ torch.randn_like(P) @ B1 for _ in range(20)) * 0.1
-    before, after = (block_output(block, x, (prompts - mean) / sigma * alpha + beta) for prompts in (P, P + update))
+    before, after = (
+        block_output(block, x, (prompts - mean) / sigma * alpha + beta) for prompts in (P, P + update)
+    )
     assert update.abs().max() > 0.1
     return (before - after).abs().max().item()
 
@@ -82,7 +89,9 @@ def test_cov_norm_sum_is_rows_times_the_number_of_rows():
 
 def test_published_covariances_weigh_a_task_by_its_number_of_batches():
     stream = toys.stream(TASKS)  # 24 images in the first task
-    rows, batches, whole = (toys.method("vpt-nsp2", 3, cov_norm=norm) for norm in ("rows", "batches", "batches"))
+    rows, batches, whole = (
+        toys.method("vpt-nsp2", 3, cov_norm=norm) for norm in ("rows", "batches", "batches")
+    )
     batches.statistics_batch = 12
     for method in (rows, batches, whole):
         toys.learn(method, stream, upto=1)
@@ -104,7 +113,16 @@ def test_all_toggles_off_is_vpt_seq_bit_for_bit():
     assert all(torch.equal(value, off.state()[key]) for key, value in seq.state().items())
 
 
-VARIANTS = [{}, {"b1": False}, {"b2": False}, {"ln": False}, {"subspace": "iso"}, {"subspace": "random"}, {"affine": "exact"}, {"nsp_norm": "none"}]
+VARIANTS = [
+    {},
+    {"b1": False},
+    {"b2": False},
+    {"ln": False},
+    {"subspace": "iso"},
+    {"subspace": "random"},
+    {"affine": "exact"},
+    {"nsp_norm": "none"},
+]
 
 
 @pytest.mark.parametrize("options", VARIANTS, ids=str)
@@ -141,7 +159,8 @@ def test_the_distribution_loss_starts_at_zero_and_ignores_the_order_of_entries()
     permuted = moved[:, :, torch.randperm(32)]
     assert ln_loss(permuted, P, "mean").item() == pytest.approx(ln_loss(moved, P, "mean").item(), rel=1e-5)
     by_hand = sum(
-        abs((moved[l, m].mean() - P[l, m].mean()).item()) + abs((moved[l, m].numpy().std() - P[l, m].numpy().std()).item())
+        abs((moved[l, m].mean() - P[l, m].mean()).item())
+        + abs((moved[l, m].numpy().std() - P[l, m].numpy().std()).item())
         for l in range(2)
         for m in range(4)
     )

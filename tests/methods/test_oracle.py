@@ -82,13 +82,18 @@ def test_covariances_spectra_nullities_and_projections_equal_the_published_ones(
     assert close(torch.linalg.eigvalsh(covariance).flip(0), f"spectrum{which}_{layer}", 1e-4)
     projection, R = fused_projection(covariance, float(numbers["eta"]), "official", "fro")
     assert int(numbers[f"R{which}_{layer}"]) == R
-    assert np.abs((projection @ torch.tensor(probe)).numpy() - numbers[f"P{which}_{layer}_probe"]).max() < 1e-4
+    assert (
+        np.abs((projection @ torch.tensor(probe)).numpy() - numbers[f"P{which}_{layer}_probe"]).max() < 1e-4
+    )
 
 
 def test_one_projected_adam_step_equals_the_published_one(case):
     numbers, prompts, _, moments = case
     eta = float(numbers["eta"])
-    B1, B2 = (torch.stack([fused_projection(C, eta, "official", "fro")[0] for C in sums / moments.rows]).float() for sums in moments.covariances())
+    B1, B2 = (
+        torch.stack([fused_projection(C, eta, "official", "fro")[0] for C in sums / moments.rows]).float()
+        for sums in moments.covariances()
+    )
     P = torch.nn.Parameter(prompts.P.detach().clone())
     P.grad = torch.stack([torch.tensor(numbers[f"prompt_grad_{layer}"]) for layer in range(2)])
     ProjectedAdam([P], [(P, lambda U: B2 @ U @ B1)], lr=0.01, weight_decay=5e-5).step()
@@ -100,7 +105,9 @@ def test_every_spectrum_has_the_published_nullity():
     numbers = np.load(ORACLE / "nullity.npz")
     kinds = [key.removesuffix("_spectrum") for key in numbers if key.endswith("_spectrum")]
     assert len(kinds) == 40
-    assert {kind: nullity(numbers[f"{kind}_spectrum"], "official") for kind in kinds} == {kind: int(numbers[f"{kind}_R"]) for kind in kinds}
+    assert {kind: nullity(numbers[f"{kind}_spectrum"], "official") for kind in kinds} == {
+        kind: int(numbers[f"{kind}_R"]) for kind in kinds
+    }
 
 
 def test_class_orders_are_the_published_ones():
@@ -119,6 +126,8 @@ def test_the_public_codes_bases_grow_over_five_tasks_as_published(spectrum):
     M = torch.zeros(48, 0, dtype=torch.float64)
     for index in range(5):
         Z = torch.tensor(numbers[f"{spectrum}_{index}_Z"])
-        M = grown_basis(M, Z @ Z.T, float(numbers[f"{spectrum}_threshold"]), "sigma4_asis", "lt_asis", first=index == 0)
+        M = grown_basis(
+            M, Z @ Z.T, float(numbers[f"{spectrum}_threshold"]), "sigma4_asis", "lt_asis", first=index == 0
+        )
         assert M.shape[1] == int(numbers[f"{spectrum}_{index}_rank"])
         assert np.abs((M @ M.T).numpy() - numbers[f"{spectrum}_{index}_projector"]).max() < 1e-10

@@ -42,7 +42,9 @@ class Plain(Trainer):
 
     def plain(self, task: TaskInfo, batch: int):
         with torch.no_grad():
-            yield from Batch(oracle.images(task.index, IMAGES), torch.arange(IMAGES) % CLASSES + task.first_label).split(batch)
+            yield from Batch(
+                oracle.images(task.index, IMAGES), torch.arange(IMAGES) % CLASSES + task.first_label
+            ).split(batch)
 
 
 def built(tag: str, numbers: dict) -> ClipNSP2:
@@ -55,7 +57,9 @@ def built(tag: str, numbers: dict) -> ClipNSP2:
     backbone = oracle.backbone(pre_norm=True, norm_layer=norm, act_layer=QuickGELU)
     backbone.text = Text(torch.tensor(numbers["text"]), scale).eval()
     method = ClipNSP2(config, backbone, StreamInfo(init_seed=0, num_tasks=3))
-    method.P.data = torch.cat([oracle.drawn(f"blocks.{layer}.prompt.prompt", (1, 4, 48), 0.5) for layer in range(3)])
+    method.P.data = torch.cat(
+        [oracle.drawn(f"blocks.{layer}.prompt.prompt", (1, 4, 48), 0.5) for layer in range(3)]
+    )
     method.head.bias.data = oracle.drawn("head.bias", (32,), 0.02)
     method.statistics_batch = 10 if tag == "pub" else IMAGES
     return method
@@ -68,7 +72,12 @@ def given_draws(monkeypatch):
 
     def sample(means: Tensor, packed: Tensor, count: int, generator) -> Tensor:
         key = [5, state["task"], state["epoch"]]
-        z = torch.stack([torch.tensor(np.random.default_rng([*key, k]).standard_normal((count, 48))) for k in range(len(means))]).float()
+        z = torch.stack(
+            [
+                torch.tensor(np.random.default_rng([*key, k]).standard_normal((count, 48)))
+                for k in range(len(means))
+            ]
+        ).float()
         return means[:, None] + z @ gaussians.unpack(packed, 48).mT
 
     def permutation(count: int, **options) -> Tensor:
@@ -92,7 +101,10 @@ def test_clip_nsp2_learns_and_predicts_as_the_published_code(tag, given_draws):
         return oracle.close(found, numbers[f"{tag}:{key}"], tolerance)
 
     for index in range(3):
-        task, t = Place(index, (2 * index, 2 * index + 1), 2 * index, (str(2 * index), str(2 * index + 1))), f"t{index}"
+        task, t = (
+            Place(index, (2 * index, 2 * index + 1), 2 * index, (str(2 * index), str(2 * index + 1))),
+            f"t{index}",
+        )
         method.grow(task)
         method.begin_task(task, None)
         optimizer, rate, losses = method.make_optimizer(task), method.config.learning_rate, []
@@ -124,7 +136,9 @@ def test_clip_nsp2_learns_and_predicts_as_the_published_code(tag, given_draws):
         drawn = 32 * CLASSES * (index + 1)
         sizes = [min(40, drawn - start) for start in range(0, drawn, 40)]
         refined = numbers[f"{tag}:{t}_refine_losses"].reshape(3, len(sizes)) @ np.array(sizes) / drawn
-        assert method.diagnostics()["refinement_losses"] == pytest.approx([refined[0], refined[-1]], rel=EXACT)
+        assert method.diagnostics()["refinement_losses"] == pytest.approx(
+            [refined[0], refined[-1]], rel=EXACT
+        )
         assert close(f"{t}_head_weight", method.head.weight) and close(f"{t}_head_bias", method.head.bias)
         with torch.no_grad():
             assert close(f"{t}_test_logits", method.predict(Batch(test)))

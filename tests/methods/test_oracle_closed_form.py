@@ -39,7 +39,10 @@ def batch_of(task: TaskInfo) -> Batch:
 
 def test_class_means_and_their_cosines_are_the_public_codes():
     numbers = oracle.numbers("methods/simplecil_aper.npz")
-    method, test = SimpleCIL(SimpleCIL.Config(), oracle.backbone(), StreamInfo(0, TASKS)), Batch(oracle.images(9))
+    method, test = (
+        SimpleCIL(SimpleCIL.Config(), oracle.backbone(), StreamInfo(0, TASKS)),
+        Batch(oracle.images(9)),
+    )
     for index in range(TASKS):
         method.grow(place(index))
         method.end_task(place(index), Plain(data_seed=0))
@@ -50,12 +53,19 @@ def test_class_means_and_their_cosines_are_the_public_codes():
 def adapters_of(method: RanPAC) -> dict:
     """The oracle's name of every adapter tensor."""
     edits = method.edits
-    parts = {"down_weight": edits.down, "down_bias": edits.down_bias, "up_weight": edits.up, "up_bias": edits.up_bias}
+    parts = {
+        "down_weight": edits.down,
+        "down_bias": edits.down_bias,
+        "up_weight": edits.up,
+        "up_bias": edits.up_bias,
+    }
     return {f"l{l}_{name}": (part, l) for l in range(4) for name, part in parts.items()}
 
 
 def built(projection: int) -> RanPAC:
-    config = RanPAC.Config(projection=projection, bottleneck=8, dropout=0.0, learning_rate=0.2, batch=10, passes=3)
+    config = RanPAC.Config(
+        projection=projection, bottleneck=8, dropout=0.0, learning_rate=0.2, batch=10, passes=3
+    )
     method = RanPAC(config, oracle.backbone(), StreamInfo(0, TASKS))
     with torch.no_grad():
         for key, (part, l) in adapters_of(method).items():
@@ -79,18 +89,27 @@ def test_ranpac_adapts_regresses_and_predicts_as_the_authors_code(prefix, projec
             learn_first_task(method, task, numbers)
         method.end_task(task, Plain(data_seed=0))
         t = f"{prefix}t{index}"
-        assert oracle.close(method.backbone.features(test.images, method.edits), numbers[f"{t}_features"], 2e-5)
-        assert oracle.close(method.ridge.G.double() @ oracle.probe(1, len(method.ridge.G)), numbers[f"{t}_G_probe"], 2e-5)
+        assert oracle.close(
+            method.backbone.features(test.images, method.edits), numbers[f"{t}_features"], 2e-5
+        )
+        assert oracle.close(
+            method.ridge.G.double() @ oracle.probe(1, len(method.ridge.G)), numbers[f"{t}_G_probe"], 2e-5
+        )
         seen = method.ridge.Q.shape[1]
         assert oracle.close(method.ridge.Q, numbers[f"{t}_Q"][:, :seen], 2e-5)
         assert method.strength == pytest.approx(float(numbers[f"{t}_lambda"]))
-        errors, expected = np.array(method.errors) * seen / 12, numbers[f"{t}_val_mse"]  # theirs are over all twelve columns
+        errors, expected = (
+            np.array(method.errors) * seen / 12,
+            numbers[f"{t}_val_mse"],
+        )  # theirs are over all twelve columns
         sure = np.array(STRENGTHS) >= 1
         assert np.allclose(errors[sure], expected[sure], rtol=1e-4)
         assert oracle.close(method.ridge.W.T, numbers[f"{t}_W"], 1e-4)
         assert oracle.close(method.predict(test) * numbers[f"{t}_sigma"].item(), numbers[f"{t}_scores"], 1e-4)
         if prefix:
-            assert index or numbers["m0_t0_sigma"].item() != 1  # the authors leave the head's scale before the first task's scores
+            assert (
+                index or numbers["m0_t0_sigma"].item() != 1
+            )  # the authors leave the head's scale before the first task's scores
 
 
 def learn_first_task(method: RanPAC, task: TaskInfo, numbers: dict) -> None:
@@ -107,7 +126,9 @@ def learn_first_task(method: RanPAC, task: TaskInfo, numbers: dict) -> None:
             for key, (part, l) in adapters_of(method).items():
                 assert oracle.close(part.grad[l], numbers[f"t0_{key}_grad"], 2e-5), key
             assert oracle.close(method.head.weight.grad, numbers["t0_head_weight_grad"], 2e-5)
-            assert method.head.sigma.grad.item() == pytest.approx(float(numbers["t0_head_sigma_grad"][0]), rel=2e-4)
+            assert method.head.sigma.grad.item() == pytest.approx(
+                float(numbers["t0_head_sigma_grad"][0]), rel=2e-4
+            )
         optimizer.step()
         if step == 1:
             for key, (part, l) in adapters_of(method).items():

@@ -20,13 +20,19 @@ class Coda(CodaPrompt):
 
     def draws(self, name, shape, task):
         own = {"A": "a", "K": "k", "P": "p"}[name]
-        return torch.stack([oracle.drawn(f"coda.{task.index}.{layer}.{own}", shape[1:]) for layer in range(LAYERS)])
+        return torch.stack(
+            [oracle.drawn(f"coda.{task.index}.{layer}.{own}", shape[1:]) for layer in range(LAYERS)]
+        )
 
 
 def built(**options) -> Coda:
-    published = {key: value for key, value in CodaPrompt.AS_PUBLISHED.items() if key in CodaPrompt.Config.model_fields}
+    published = {
+        key: value for key, value in CodaPrompt.AS_PUBLISHED.items() if key in CodaPrompt.Config.model_fields
+    }
     info = StreamInfo(init_seed=0, num_tasks=3)
-    return Coda(CodaPrompt.Config(**{**published, "drop_last": False, **SIZES, **options}), oracle.backbone(), info)
+    return Coda(
+        CodaPrompt.Config(**{**published, "drop_last": False, **SIZES, **options}), oracle.backbone(), info
+    )
 
 
 def new_rows(method: Coda, task: int) -> dict:
@@ -40,7 +46,9 @@ def new_rows(method: Coda, task: int) -> dict:
 
 def gradients(method: Coda, task: int) -> dict:
     return {
-        f"l{layer}_{own}": parts[task].grad[layer] for own, parts in (("a", method.A), ("k", method.K), ("p", method.P)) for layer in range(LAYERS)
+        f"l{layer}_{own}": parts[task].grad[layer]
+        for own, parts in (("a", method.A), ("k", method.K), ("p", method.P))
+        for layer in range(LAYERS)
     }
 
 
@@ -62,7 +70,10 @@ def test_components_learn_and_predict_as_in_the_public_code(tag, tasks, options)
             method.head.heads[index].weight.copy_(oracle.drawn("last.weight", (9, 48), 0.2)[rows])
             method.head.heads[index].bias.copy_(oracle.drawn("last.bias", (9,), 0.02)[rows])
         for part, found in new_rows(method, index).items():
-            assert same(found, numbers[f"{t}_gs_{part}"], ADAM if part.endswith("p") else EXACT), (index, part)
+            assert same(found, numbers[f"{t}_gs_{part}"], ADAM if part.endswith("p") else EXACT), (
+                index,
+                part,
+            )
         method.begin_task(task, None)
         optimizer, losses = method.make_optimizer(task), []
         factors = [method.rate(epoch) for epoch in range(EPOCHS)]
@@ -88,7 +99,11 @@ def test_components_learn_and_predict_as_in_the_public_code(tag, tasks, options)
         assert losses == pytest.approx(numbers[f"{t}_losses"].tolist(), rel=EXACT)
         with torch.no_grad():
             for layer, pair in method.prefixes(query).blocks.items():
-                assert oracle.close(torch.stack(pair) @ oracle.probe(1, columns=2).float(), numbers[f"{t}_test_l{layer}_prefix"], ADAM)
+                assert oracle.close(
+                    torch.stack(pair) @ oracle.probe(1, columns=2).float(),
+                    numbers[f"{t}_test_l{layer}_prefix"],
+                    ADAM,
+                )
             assert oracle.close(method.represent(test, query), numbers[f"{t}_test_feature"], EXACT)
             assert oracle.close(method.predict(Batch(test)), numbers[f"{t}_test_logits"], EXACT)
 
@@ -98,7 +113,10 @@ def test_orthogonal_starts_are_those_of_a_qr_of_the_old_rows(index):
     numbers = oracle.numbers("methods/coda_prompt.npz")
     for own, shape in (("a", (2, 48)), ("k", (2, 48)), ("p", (2, 192))):
         for layer in range(LAYERS):
-            old = [torch.tensor(numbers[f"pub:t{earlier}_end_l{layer}_{own}"]).reshape(shape) for earlier in range(index)]
+            old = [
+                torch.tensor(numbers[f"pub:t{earlier}_end_l{layer}_{own}"]).reshape(shape)
+                for earlier in range(index)
+            ]
             drawn = oracle.drawn(f"coda.{index}.{layer}.{own}", shape)
             found = orthonormal_beside(drawn[None], torch.cat(old)[None], "qr")[0]
             expected = torch.tensor(numbers[f"fixed:t{index}_gs_l{layer}_{own}"]).reshape(shape)

@@ -67,9 +67,18 @@ class Walk:
     def build(self, changes: dict) -> QueryTuning:
         """The method as published, in the oracle's sizes and with its initial values; never at its last task, after which it looks at nothing."""
         kind = registry.method_class(self.name)
-        published = {key: value for key, value in kind.AS_PUBLISHED.items() if key in kind.Config.model_fields}
+        published = {
+            key: value for key, value in kind.AS_PUBLISHED.items() if key in kind.Config.model_fields
+        }
         info = oracle.stream(self.tasks + 1, self.tasks)
-        return set_up(kind(kind.Config(**{**published, **self.sizes, **self.changes, **changes}), oracle.backbone(self.depth), info), self.numbers)
+        return set_up(
+            kind(
+                kind.Config(**{**published, **self.sizes, **self.changes, **changes}),
+                oracle.backbone(self.depth),
+                info,
+            ),
+            self.numbers,
+        )
 
     def like(self, changes: dict) -> QueryTuning:
         """The same state under other options."""
@@ -90,21 +99,28 @@ class Walk:
             for parameter, value in zip(method.head.heads[-1].parameters(), head(index), strict=True):
                 parameter.copy_(value)
         method.begin_task(task, None)
-        optimizer, rows = method.make_optimizer(task), slice(oracle.CLASSES * index, oracle.CLASSES * (index + 1))
+        optimizer, rows = (
+            method.make_optimizer(task),
+            slice(oracle.CLASSES * index, oracle.CLASSES * (index + 1)),
+        )
         current = method.head.heads[-1]
         for number, chosen in enumerate(self.numbers[f"{self.tag}:{t}_sets"]):
             optimizer.zero_grad()
             loss = method.loss(Batch(oracle.images(chosen), oracle.labels(index)), task)
             loss.backward()
             terms = [float(self.numbers[f"{self.tag}:{t}_s{number}_{term}"]) for term in ("ce", "pull")]
-            assert loss.item() == pytest.approx(terms[0] - method.config.pull * terms[1], rel=2 * self.tolerance)
+            assert loss.item() == pytest.approx(
+                terms[0] - method.config.pull * terms[1], rel=2 * self.tolerance
+            )
             grads = [parameter.grad for parameter in method.trained_parameters()]
             norm = torch.stack([grad.norm() for grad in grads if grad is not None]).norm()
             assert self.close(f"{t}_s{number}_gradnorm", norm)
             if number == 0:
                 for part, (parameter, shaped) in parts.items():
                     assert self.close(f"{t}_grad_{part}", shaped(parameter.grad)), (index, part)
-                assert oracle.close(current.weight.grad, self.numbers[f"{self.tag}:{t}_grad_Hw"][rows], self.tolerance)
+                assert oracle.close(
+                    current.weight.grad, self.numbers[f"{self.tag}:{t}_grad_Hw"][rows], self.tolerance
+                )
             method.after_backward(task)
             if number == 0 and index:
                 for key, projected in checks.items():
@@ -119,7 +135,10 @@ class Walk:
         for part, (parameter, shaped) in parts.items():
             assert self.close(f"{key}_{part}", shaped(parameter)), (key, part)
         for part, parameter in zip(("Hw", "Hb"), self.method.head.heads[-1].parameters(), strict=True):
-            assert oracle.close(parameter, self.numbers[f"{self.tag}:{key}_{part}"][rows], self.tolerance), (key, part)
+            assert oracle.close(parameter, self.numbers[f"{self.tag}:{key}_{part}"][rows], self.tolerance), (
+                key,
+                part,
+            )
 
     def test(self, index: int, key: str, method: QueryTuning, columns: int | None = None) -> None:
         """Queries, features and scores of the test batch."""
@@ -128,7 +147,11 @@ class Walk:
             q = method.backbone.frozen_features(images)
             assert self.close(f"t{index}_test_query", q)
             assert self.close(f"t{index}_{key}_feature", method.represent(images, q)), (index, key)
-            assert oracle.close(method.predict(Batch(images)), self.numbers[f"{self.tag}:t{index}_{key}_logits"][:, :columns], self.tolerance)
+            assert oracle.close(
+                method.predict(Batch(images)),
+                self.numbers[f"{self.tag}:t{index}_{key}_logits"][:, :columns],
+                self.tolerance,
+            )
 
 
 def set_up(method: QueryTuning, numbers: dict) -> QueryTuning:
@@ -152,7 +175,10 @@ def head(index: int) -> tuple[Tensor, Tensor]:
 
 def pool(parameter: nn.Parameter, probed: bool = False):
     """A pool's rows (1, S m, D) as entries (S, m, D)."""
-    return parameter, lambda P: P[0].unflatten(0, (6, 3)) @ (oracle.probe(1).float() if probed else torch.eye(48))
+    return (
+        parameter,
+        lambda P: P[0].unflatten(0, (6, 3)) @ (oracle.probe(1).float() if probed else torch.eye(48)),
+    )
 
 
 def chosen(ids: Tensor) -> list:
@@ -178,18 +204,30 @@ def test_l2p_learns_and_predicts_as_the_public_code(tag):
 
 @pytest.mark.parametrize("tag", ["pub", "fixed"])
 def test_l2p_pgp_learns_and_predicts_as_the_public_code(tag):
-    walk = Walk("l2p-pgp", tag, {**L2P, "images": STATISTICS}, 3, tolerance=1e-4, changes=PER_IMAGE if tag == "fixed" else {})
+    walk = Walk(
+        "l2p-pgp",
+        tag,
+        {**L2P, "images": STATISTICS},
+        3,
+        tolerance=1e-4,
+        changes=PER_IMAGE if tag == "fixed" else {},
+    )
     method = walk.method
     parts = {"K": (method.K, lambda K: K)}
     for index in range(3):
-        projected = {"projgrad_P": lambda: pool(method.P)[1](method.P.grad), "projgrad_K": lambda: method.K.grad}
+        projected = {
+            "projgrad_P": lambda: pool(method.P)[1](method.P.grad),
+            "projgrad_K": lambda: method.K.grad,
+        }
         walk.learn(index, parts, **projected)
         assert walk.close(f"t{index}_end_P", pool(method.P, probed=True)[1](method.P))
         for kind, space in (("p", method.prompt_space), ("k", method.key_space)):
             assert space.ranks() == [int(walk.numbers[f"{tag}:t{index}_{kind}_rank"])]
             expected = walk.numbers[f"{tag}:t{index}_{kind}_projector_after"]
             projector = space.M[0] @ space.M[0].T
-            assert oracle.close(projector if expected.shape[1] == 48 else projector @ oracle.probe(1), expected, 1e-4), (index, kind)
+            assert oracle.close(
+                projector if expected.shape[1] == 48 else projector @ oracle.probe(1), expected, 1e-4
+            ), (index, kind)
         walk.test(index, "test_each", walk.like(PER_IMAGE))
         if tag == "pub":
             walk.test(index, "test_vote", method)
@@ -260,7 +298,15 @@ def test_dualprompt_pgp_learns_and_predicts_as_the_public_code(tag, monkeypatch)
 
     monkeypatch.setattr(plugin, "SCORES", 20)
     sizes = {**DUAL_PGP, "images": STATISTICS}
-    walk = Walk("dualprompt-pgp", tag, sizes, 3, depth=5, tolerance=1e-4, changes={**FIXED, "stat_prompt": "task"} if tag == "fixed" else {})
+    walk = Walk(
+        "dualprompt-pgp",
+        tag,
+        sizes,
+        3,
+        depth=5,
+        tolerance=1e-4,
+        changes={**FIXED, "stat_prompt": "task"} if tag == "fixed" else {},
+    )
     method = walk.method
     for index in range(3):
         projected = {
@@ -269,7 +315,9 @@ def test_dualprompt_pgp_learns_and_predicts_as_the_public_code(tag, monkeypatch)
         walk.learn(index, dual_parts(method), **projected)
         assert walk.close(f"t{index}_end_E", probed(method.E))
         compare_statistics(walk, index)
-        assert method.space.ranks() == [int(walk.numbers[f"{tag}:t{index}_b{block}_rank"]) for block in range(5)]
+        assert method.space.ranks() == [
+            int(walk.numbers[f"{tag}:t{index}_b{block}_rank"]) for block in range(5)
+        ]
         for block, M in enumerate(method.space.M[:, 0]):
             assert walk.close(f"t{index}_b{block}_projector", M @ M.T @ oracle.probe(1)), (index, block)
         if tag == "pub":

@@ -97,8 +97,17 @@ def test_the_public_codes_rank_rules_by_hand():
     # 5, 4, 3, 2, 1 as singular values: squares reach half of 55 with two; fourth powers reach half of 979 with one (625)
     A = torch.diag(torch.tensor([25.0, 16, 9, 4, 1], dtype=torch.float64))
     none = torch.zeros(5, 0, dtype=torch.float64)
-    ranks = {(e, r): grown_basis(none, A, 0.5, e, r).shape[1] for e in ("sigma2", "sigma4_asis") for r in ("geq", "lt_asis")}
-    assert ranks == {("sigma2", "geq"): 2, ("sigma2", "lt_asis"): 1, ("sigma4_asis", "geq"): 1, ("sigma4_asis", "lt_asis"): 0}
+    ranks = {
+        (e, r): grown_basis(none, A, 0.5, e, r).shape[1]
+        for e in ("sigma2", "sigma4_asis")
+        for r in ("geq", "lt_asis")
+    }
+    assert ranks == {
+        ("sigma2", "geq"): 2,
+        ("sigma2", "lt_asis"): 1,
+        ("sigma4_asis", "geq"): 1,
+        ("sigma4_asis", "lt_asis"): 0,
+    }
 
 
 def test_the_nsp_norm_scales_as_nsp2_does():

@@ -50,7 +50,9 @@ def test_prompts_as_keys_and_values_equal_prompts_as_tokens_whose_outputs_are_dr
         z = torch.cat([x, prompts.P[index].expand(len(x), -1, -1)], dim=1)
         return block.attn(block.norm1(z))[:, : read or x.shape[1]]
 
-    assert torch.allclose(trunk.features(images, prompts), trunk.features(images, Watched(NONE, as_tokens)), atol=1e-5)
+    assert torch.allclose(
+        trunk.features(images, prompts), trunk.features(images, Watched(NONE, as_tokens)), atol=1e-5
+    )
 
 
 @pytest.mark.parametrize(("changes", "last"), [({}, 1), ({"reg_tokens": 4}, 1), ({"global_pool": "avg"}, 5)])
@@ -165,7 +167,10 @@ def changed(file, change):
         (lambda s: s.pop("norm.bias"), "missing norm.bias"),
         (lambda s: s.update(extra=torch.zeros(2)), "unexpected extra"),
         (lambda s: s.update({"norm.bias": torch.zeros(2)}), r"norm.bias is \(2,\), expected"),
-        (lambda s: s.update({"patch_embed.proj.weight": torch.zeros(64, 3, 8, 8)}), r"patch_embed.proj.weight is \(64, 3, 8, 8\), expected"),
+        (
+            lambda s: s.update({"patch_embed.proj.weight": torch.zeros(64, 3, 8, 8)}),
+            r"patch_embed.proj.weight is \(64, 3, 8, 8\), expected",
+        ),
         (lambda s: [s.pop(k) for k in list(s) if "blocks" in k], "and [0-9]+ more"),
     ],
 )
@@ -203,7 +208,12 @@ def test_in_bf16_the_network_alone_is():
     exact = trunk.features(images, Watched(NONE, watched))
     with network_in("bf16"):
         found = trunk.features(images, Watched(NONE, watched))
-        assert (found @ found.T).dtype == found.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
-    assert seen == [(torch.float32, torch.float32)] * trunk.depth + [(torch.float32, torch.bfloat16)] * trunk.depth
+        assert (found @ found.T).dtype == found.dtype == torch.float32 and not torch.is_autocast_enabled(
+            "cpu"
+        )
+    assert (
+        seen
+        == [(torch.float32, torch.float32)] * trunk.depth + [(torch.float32, torch.bfloat16)] * trunk.depth
+    )
     assert 0 < (found - exact).abs().max() < 0.05 * exact.abs().max()
     assert torch.equal(trunk.features(images), exact)

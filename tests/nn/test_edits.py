@@ -29,7 +29,11 @@ class Plain(Edits):
         return torch.zeros_like(x)
 
 
-@pytest.mark.parametrize("changes", [{}, {"init_values": 0.1}, {"qk_norm": True}, {"class_token": False, "global_pool": "avg"}], ids=str)
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"init_values": 0.1}, {"qk_norm": True}, {"class_token": False, "global_pool": "avg"}],
+    ids=str,
+)
 def test_hooks_that_do_what_the_network_does_change_nothing(changes):
     trunk = toys.backbone(**changes)
     assert torch.allclose(trunk.features(IMAGES, Plain()), trunk.features(IMAGES), atol=1e-6)
@@ -82,7 +86,9 @@ def test_what_stands_beside_attention_and_mlp_is_added_to_their_output():
     attended = block.attn(h) + 2 * h
     assert torch.allclose(Beside().attend(0, block, x), attended, atol=1e-5)
     y = x + attended
-    assert torch.allclose(Beside().feed_forward(0, block, x, attended), y + block.mlp(block.norm2(y)) + 3 * y, atol=1e-5)
+    assert torch.allclose(
+        Beside().feed_forward(0, block, x, attended), y + block.mlp(block.norm2(y)) + 3 * y, atol=1e-5
+    )
 
 
 def test_an_mlp_of_other_parts_is_refused_where_a_part_is_edited():
@@ -110,10 +116,14 @@ def test_a_pass_in_two_parts_is_the_pass(until):
 def test_a_trainable_copy_learns_and_leaves_the_network_alone():
     trunk = toys.backbone()
     twin, before = trunk.trainable_copy(), trunk.features(IMAGES)
-    assert isinstance(twin.vit, VisionTransformer) and all(parameter.requires_grad for parameter in twin.vit.parameters())
+    assert isinstance(twin.vit, VisionTransformer) and all(
+        parameter.requires_grad for parameter in twin.vit.parameters()
+    )
     twin.features(IMAGES).square().sum().backward()
     with torch.no_grad():
         for parameter in twin.vit.parameters():
             parameter -= 0.01 * parameter.grad
-    assert torch.equal(trunk.features(IMAGES), before) and not torch.allclose(twin.features(IMAGES), before, atol=1e-3)
+    assert torch.equal(trunk.features(IMAGES), before) and not torch.allclose(
+        twin.features(IMAGES), before, atol=1e-3
+    )
     assert not any(parameter.requires_grad for parameter in trunk.parameters())

@@ -34,7 +34,10 @@ def outcome(trunk, images, grad):
 @pytest.mark.slow
 def test_compiled_blocks_share_their_graphs_and_leave_features_and_gradients_as_they_are(monkeypatch):
     trunk, said = toys.backbone(depth=4), []
-    cases = [(torch.randn(count, 3, 16, 16), grad) for count, grad in ((8, True), (5, True), (6, True), (8, False), (3, False))]
+    cases = [
+        (torch.randn(count, 3, 16, 16), grad)
+        for count, grad in ((8, True), (5, True), (6, True), (8, False), (3, False))
+    ]
     plain = [outcome(trunk, images, grad) for images, grad in cases]
     kernel.compile_all(said.append, {8}, backend="aot_eager")
     counters.clear()
@@ -47,7 +50,9 @@ def test_compiled_blocks_share_their_graphs_and_leave_features_and_gradients_as_
     monkeypatch.setattr(kernel, "RARE", 0)
     found = outcome(trunk, cases[1][0], True)
     assert all(torch.allclose(one, other, atol=1e-5) for one, other in zip(found, plain[1], strict=True))
-    assert graphs < counters["stats"]["unique_graphs"] <= graphs + 2 * 3  # one that is not rare has graphs of its own
+    assert (
+        graphs < counters["stats"]["unique_graphs"] <= graphs + 2 * 3
+    )  # one that is not rare has graphs of its own
 
 
 def test_what_cannot_be_compiled_runs_plainly_and_says_so_once():
@@ -58,10 +63,14 @@ def test_what_cannot_be_compiled_runs_plainly_and_says_so_once():
     images = torch.randn(3, 3, 16, 16)
     expected = outcome(trunk, images, False)[0]
     kernel.compile_all(said.append, {3}, backend=fails)
-    assert torch.equal(outcome(trunk, images, False)[0], expected) and torch.equal(outcome(trunk, images, False)[0], expected)
+    assert torch.equal(outcome(trunk, images, False)[0], expected) and torch.equal(
+        outcome(trunk, images, False)[0], expected
+    )
     assert len(said) == len(kernel.Kernel.known) == 2
     assert all(
-        line.startswith("warning: torch.compile cannot be used here, the run goes on without it (") and "no compiler here" in line for line in said
+        line.startswith("warning: torch.compile cannot be used here, the run goes on without it (")
+        and "no compiler here" in line
+        for line in said
     )
 
 
@@ -75,10 +84,16 @@ def test_a_processor_without_bf16_is_told_of(toy_request, tmp_path, monkeypatch)
         assert any("has no bf16 arithmetic" in line for line in said) == bool(number)
 
 
-@pytest.mark.parametrize(("device", "asked", "compiled"), [("cpu", None, False), ("cpu", True, True), ("cpu", False, False)])
+@pytest.mark.parametrize(
+    ("device", "asked", "compiled"), [("cpu", None, False), ("cpu", True, True), ("cpu", False, False)]
+)
 def test_a_run_compiles_where_it_is_asked_to(toy_request, tmp_path, monkeypatch, device, asked, compiled):
     called = []
     monkeypatch.setattr(assemble, "compile_all", lambda say, sizes: called.append(sizes))
-    [spec] = make_plan(Request(**{**toy_request, "methods": "seq", "splits": "2", "set": {**runs.QUICK, "passes": 1}})).specs
-    runner.run(spec, Store(tmp_path), runner.Terms(device, compiled=asked), lambda line: None, lambda progress: None)
+    [spec] = make_plan(
+        Request(**{**toy_request, "methods": "seq", "splits": "2", "set": {**runs.QUICK, "passes": 1}})
+    ).specs
+    runner.run(
+        spec, Store(tmp_path), runner.Terms(device, compiled=asked), lambda line: None, lambda progress: None
+    )
     assert called == [{8, 256, 100}] * compiled  # training, evaluation, statistics

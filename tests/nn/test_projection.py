@@ -9,7 +9,9 @@ from cl_bench.nn.projection import ProjectedAdam, fused_projection, nullity
 
 
 def covariance(n: int, seed: int = 0) -> torch.Tensor:
-    basis = torch.linalg.qr(torch.randn(n, n, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)))[0]
+    basis = torch.linalg.qr(
+        torch.randn(n, n, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    )[0]
     return basis @ torch.diag(torch.exp(-torch.arange(n, dtype=torch.float64) / 3)) @ basis.T
 
 
@@ -84,7 +86,9 @@ def test_heads_start_as_published():
             assert heads.heads[0].bias.abs().max() == 0 and heads.heads[0].weight.std() < 0.03
             with torch.no_grad():
                 heads.heads[0].bias += 1.0  # stands for training
-    assert torch.equal(heads.heads[1].weight, heads.heads[0].weight) and torch.equal(heads.heads[1].bias, heads.heads[0].bias)
+    assert torch.equal(heads.heads[1].weight, heads.heads[0].weight) and torch.equal(
+        heads.heads[1].bias, heads.heads[0].bias
+    )
     assert not torch.equal(heads.heads[2].weight, heads.heads[0].weight)
     assert heads.heads[2].weight.abs().max() <= 32**-0.5
     assert [p.requires_grad for head in heads.heads for p in head.parameters()] == [False] * 4 + [True] * 2

@@ -22,7 +22,9 @@ def moments_of(trunk, prompts, images, batch):
 
 @pytest.mark.parametrize("explicit_tokens", [0, 128])
 def test_accumulated_covariances_equal_those_of_explicit_attention_maps(explicit_tokens, monkeypatch):
-    monkeypatch.setattr(cl_bench.nn.attention, "EXPLICIT_TOKENS", explicit_tokens)  # 0: the fused kernel, as on a GPU
+    monkeypatch.setattr(
+        cl_bench.nn.attention, "EXPLICIT_TOKENS", explicit_tokens
+    )  # 0: the fused kernel, as on a GPU
     trunk = toys.backbone()
     prompts = DeepPrompts(2, 4, 32, torch.Generator().manual_seed(1))
     images = torch.randn(6, 3, 16, 16)
@@ -36,7 +38,9 @@ def test_accumulated_covariances_equal_those_of_explicit_attention_maps(explicit
         trunk.features(images, Watched(prompts, watched))
         moments = moments_of(trunk, prompts, images, 6)
         for layer, (C1, C2) in enumerate(zip(*moments.covariances(), strict=True)):
-            first, second = (o.double() for o in omegas(trunk.vit.blocks[layer], inputs[layer], prompts.P[layer]))
+            first, second = (
+                o.double() for o in omegas(trunk.vit.blocks[layer], inputs[layer], prompts.P[layer])
+            )
             assert moments.rows == len(first) == 6 * 2 * 5
             assert torch.allclose(C1, first.T @ first, rtol=1e-4, atol=1e-4 * C1.abs().max().item())
             assert torch.allclose(C2, second.T @ second, rtol=1e-4)
@@ -52,7 +56,9 @@ def test_statistics_do_not_depend_on_how_images_are_batched_and_leave_features_a
         assert torch.allclose(a, b, rtol=1e-5, atol=1e-5 * a.abs().max().item())
     with torch.no_grad():
         assert torch.allclose(
-            trunk.features(images, prompts), trunk.features(images, AttentionMoments(prompts.P, trunk.vit).observing(prompts)), atol=1e-5
+            trunk.features(images, prompts),
+            trunk.features(images, AttentionMoments(prompts.P, trunk.vit).observing(prompts)),
+            atol=1e-5,
         )
 
 

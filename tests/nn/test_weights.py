@@ -49,13 +49,21 @@ def test_the_same_tensors_are_one_backbone_whatever_file_holds_them(tmp_path, st
         "wrapped": {"model": state, "epoch": 3},
         "with a head": {**state, "head.weight": torch.ones(5, 64), "head.bias": torch.ones(5)},
     }
-    assert {name: loaded(written(tmp_path / "b.pth", content)).weights_sha256 for name, content in same.items()} == dict.fromkeys(same, plain)
+    assert {
+        name: loaded(written(tmp_path / "b.pth", content)).weights_sha256 for name, content in same.items()
+    } == dict.fromkeys(same, plain)
     save_file(state, tmp_path / "c.safetensors", metadata={"format": "pt"})
     assert loaded(tmp_path / "c.safetensors").weights_sha256 == plain
-    assert loaded(tmp_path / "c.safetensors", 96).weights_sha256 == plain  # resized when used: the image size is an identity of its own
+    assert (
+        loaded(tmp_path / "c.safetensors", 96).weights_sha256 == plain
+    )  # resized when used: the image size is an identity of its own
     half = {key: value.half() for key, value in state.items()}
     as_used = {key: value.float() for key, value in half.items()}
-    assert loaded(written(tmp_path / "d.pth", half)).weights_sha256 == loaded(written(tmp_path / "e.pth", as_used)).weights_sha256 != plain
+    assert (
+        loaded(written(tmp_path / "d.pth", half)).weights_sha256
+        == loaded(written(tmp_path / "e.pth", as_used)).weights_sha256
+        != plain
+    )
 
 
 def test_a_file_of_a_download_is_the_backbone_that_the_download_is(tmp_path, state, monkeypatch):
@@ -63,7 +71,10 @@ def test_a_file_of_a_download_is_the_backbone_that_the_download_is(tmp_path, sta
     model.load_state_dict(state)
     monkeypatch.setattr(timm, "create_model", lambda *arguments, **options: model)
     downloaded = load.load(load.resolve("test_vit.r160_in1k", None, None, {}))
-    assert downloaded.weights_sha256 == loaded(written(tmp_path / "a.pth", {**state, "head.bias": torch.ones(5)})).weights_sha256
+    assert (
+        downloaded.weights_sha256
+        == loaded(written(tmp_path / "a.pth", {**state, "head.bias": torch.ones(5)})).weights_sha256
+    )
 
 
 def test_changing_one_number_makes_another_backbone(tmp_path, state):
@@ -76,13 +87,19 @@ def test_changing_one_number_makes_another_backbone(tmp_path, state):
 def test_a_state_dict_with_wrapping_around_it_is_unwrapped(tmp_path, state, path):
     content = state
     for key in reversed(path.split(".")):
-        content = {key: content, "epoch": 7, "optimizer": {"state": {0: {"exp_avg": torch.ones(2)}}, "param_groups": [{"lr": 0.1}]}}
+        content = {
+            key: content,
+            "epoch": 7,
+            "optimizer": {"state": {0: {"exp_avg": torch.ones(2)}}, "param_groups": [{"lr": 0.1}]},
+        }
     assert weights.read(str(written(tmp_path / "w.pth", content))).keys() == state.keys()
 
 
 def test_several_state_dicts_are_named_and_none_is_chosen(tmp_path, state):
     file = written(tmp_path / "w.pth", {"student": state, "teacher": state, "epoch": 1})
-    with pytest.raises(InputError, match="holds several sets of tensors: student, teacher; save the one that is meant"):
+    with pytest.raises(
+        InputError, match="holds several sets of tensors: student, teacher; save the one that is meant"
+    ):
         weights.read(str(file))
 
 
@@ -142,7 +159,13 @@ def test_the_embedded_backbone_keeps_the_identity_of_its_records_in_any_file(tmp
 
 def test_the_commands_of_the_reference_find_its_runs():
     """Up to the versions of core and method, which their records name."""
-    recorded = {found.spec.run_id(): found.spec for found in Store(REFERENCE).records() if found.spec.method == "vpt-nsp2"}
+    recorded = {
+        found.spec.run_id(): found.spec
+        for found in Store(REFERENCE).records()
+        if found.spec.method == "vpt-nsp2"
+    }
     versions = {"core_version": 2, "method_version": 1}
     planned = make_plan(Request(methods="nsp2", splits="10", seeds="3", losses=True), "fp32").specs
-    assert {spec.model_copy(update=versions).run_id() for spec in planned} <= recorded.keys() and len(planned) == 3
+    assert {spec.model_copy(update=versions).run_id() for spec in planned} <= recorded.keys() and len(
+        planned
+    ) == 3

@@ -21,9 +21,29 @@ def request_of(words):
 @pytest.mark.parametrize(
     "asked",
     [
-        {"methods": "nsp2[eta=0.9|0.97],joint", "seeds": "2024,2031", "splits": "2,4", "set": {"passes": 3, "eta": 0.95, "input_norm": "half"}},
-        {"methods": "l2p[as_published],seq", "as_published": True, "order": "natural", "init_seed": 3, "data_seed": 4, "set": {"precision": "bf16"}},
-        {"methods": "seq", "validation": 0.5, "preset": "none", "limit": 8, "losses": True, "augment": "torchvision", "set": {"augment": "crop"}},
+        {
+            "methods": "nsp2[eta=0.9|0.97],joint",
+            "seeds": "2024,2031",
+            "splits": "2,4",
+            "set": {"passes": 3, "eta": 0.95, "input_norm": "half"},
+        },
+        {
+            "methods": "l2p[as_published],seq",
+            "as_published": True,
+            "order": "natural",
+            "init_seed": 3,
+            "data_seed": 4,
+            "set": {"precision": "bf16"},
+        },
+        {
+            "methods": "seq",
+            "validation": 0.5,
+            "preset": "none",
+            "limit": 8,
+            "losses": True,
+            "augment": "torchvision",
+            "set": {"augment": "crop"},
+        },
     ],
 )
 def test_the_command_in_a_specification_makes_that_run_and_no_other(toy_request, asked):
@@ -32,7 +52,9 @@ def test_the_command_in_a_specification_makes_that_run_and_no_other(toy_request,
         words = shlex.split(spec.command)
         assert words[:2] == ["cl-bench", "run"]
         [again] = make_plan(request_of(words[2:])).specs
-        assert again.run_id() == spec.run_id() and again.losses == spec.losses and again.command == spec.command
+        assert (
+            again.run_id() == spec.run_id() and again.losses == spec.losses and again.command == spec.command
+        )
 
 
 def test_the_command_names_the_precision_that_was_this_machines_default(toy_request):

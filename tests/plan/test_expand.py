@@ -36,7 +36,10 @@ def test_the_runs_of_several_benchmarks_are_those_of_each(tmp_path):
     folder = f"folder:{tmp_path / 'data'}"
     together = make_plan(Request(**base, benchmarks=f"{folder}/2,{folder}/1", grid={"eta": [0.5, 0.9]})).specs
     assert [spec.label for spec in together] == ["vpt-seq", "vpt-nsp2[eta=0.5]", "vpt-nsp2[eta=0.9]"] * 2
-    apart = [make_plan(Request(**base, dataset=folder, splits=splits, set={"eta": 0.5})).specs[1] for splits in ("2", "1")]
+    apart = [
+        make_plan(Request(**base, dataset=folder, splits=splits, set={"eta": 0.5})).specs[1]
+        for splits in ("2", "1")
+    ]
     assert [together[1].run_id(), together[4].run_id()] == [spec.run_id() for spec in apart]
 
 
@@ -62,11 +65,16 @@ def test_what_cannot_be_meant_is_one_line_with_its_place(tmp_path, text, given, 
 
 
 def test_more_than_ten_thousand_runs_are_a_choice():
-    assert len(parts(Request(methods="seq", seeds="1000", splits="1,2,4,5,8,10,20,25,40,50,100", yes=True))) == 1
+    assert (
+        len(parts(Request(methods="seq", seeds="1000", splits="1,2,4,5,8,10,20,25,40,50,100", yes=True))) == 1
+    )
 
 
 def test_a_grid_spreads_over_the_methods_that_have_the_option():
-    assert spread("seq,nsp2[b1=on]", {"eta": [0.5, 1], "passes": [2]}) == "vpt-seq[passes=2],vpt-nsp2[b1=on,eta=0.5|1,passes=2]"
+    assert (
+        spread("seq,nsp2[b1=on]", {"eta": [0.5, 1], "passes": [2]})
+        == "vpt-seq[passes=2],vpt-nsp2[b1=on,eta=0.5|1,passes=2]"
+    )
 
 
 def test_a_grid_of_more_points_than_could_ever_be_listed_is_refused_at_once(tmp_path, monkeypatch, capsys):

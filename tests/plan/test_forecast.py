@@ -26,7 +26,10 @@ def test_the_cost_is_what_the_record_says_afterwards(specs, tmp_path):
         assert cost.test_images == (8, 16, 24, 32)
         [checkpoint] = Store(tmp_path).folder(spec).glob("checkpoint-*")
         assert 0 <= checkpoint.stat().st_size - cost.stored_bytes < 10_000  # the file's own header
-    assert found[specs[1].run_id()].forwards == (12 * 9, 12 * 9, 12 * 9, 12 * 8) and found[specs[2].run_id()].forwards == (12 * 8,) * 4
+    assert (
+        found[specs[1].run_id()].forwards == (12 * 9, 12 * 9, 12 * 9, 12 * 8)
+        and found[specs[2].run_id()].forwards == (12 * 8,) * 4
+    )
     assert found[specs[1].run_id()].evaluating == (8, 16, 24, 32 + 3 * 32)
 
 
@@ -34,27 +37,40 @@ def test_a_forecast_counts_a_shared_first_task_once_and_learns_the_time(specs, t
     store, where = Store(tmp_path), places(["cpu"], 3, jobs=1)
     lines = forecast(specs, store, where)
     alone = forecast(specs, store, where, share=False)
-    assert [line.split()[0] for line in lines[1:4]] == ["missing"] * 3 and "time: unknown for 3 runs" in lines[-1]
+    assert [line.split()[0] for line in lines[1:4]] == [
+        "missing"
+    ] * 3 and "time: unknown for 3 runs" in lines[-1]
     total = 2 * (12 * 35 + 176) + 12 * 32 + 176
     assert f"to do: {short(total)} forward-equivalents" in alone[-2]
     saved = 2 * 96 + 12  # the second run's and the third's training, the second's statistics
-    assert f"to do: {short(total - saved)} forward-equivalents" in lines[-3] and f"saved by shared first tasks: {saved} forward" in lines[-2]
+    assert (
+        f"to do: {short(total - saved)} forward-equivalents" in lines[-3]
+        and f"saved by shared first tasks: {saved} forward" in lines[-2]
+    )
     runs.execute(specs[2], tmp_path)
     runs.run_until(specs[0], tmp_path, 2)
     lines = forecast(specs, store, where)
-    assert lines[1].startswith("stopped after 2") and lines[3].startswith("finished") and "3 runs: 1 finished, 1 stopped, 1 missing" in lines
+    assert (
+        lines[1].startswith("stopped after 2")
+        and lines[3].startswith("finished")
+        and "3 runs: 1 finished, 1 stopped, 1 missing" in lines
+    )
     assert lines[-1].startswith("time: about 0:0") and lines[1].split()[-1] != "–"
 
 
 @pytest.mark.slow
 def test_ten_values_of_eta_over_ten_tasks_cost_at_most_92_percent(tmp_path):
     specs = make_plan(Request(methods=f"nsp2[eta={'|'.join(f'0.{digit}' for digit in range(10))}]")).specs
-    [line] = [line for line in forecast(specs, Store(tmp_path), places(["cpu"], 1)) if line.startswith("saved")]
+    [line] = [
+        line for line in forecast(specs, Store(tmp_path), places(["cpu"], 1)) if line.startswith("saved")
+    ]
     assert float(line.rpartition(", ")[2].rstrip("%")) >= 8.0
 
 
 def test_numbers_are_short():
-    assert [short(number) for number in (7, 12_345, 4_560_000)] == ["7", "12.3k", "4.56M"] and size(2_345_678_901) == "2.35 GB"
+    assert [short(number) for number in (7, 12_345, 4_560_000)] == ["7", "12.3k", "4.56M"] and size(
+        2_345_678_901
+    ) == "2.35 GB"
 
 
 def test_run_dry_run_and_plan_print_the_same_and_train_nothing(toy_request, tmp_path, monkeypatch, capsys):

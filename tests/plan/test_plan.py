@@ -18,7 +18,13 @@ def base(tmp_path_factory):
     root = tmp_path_factory.mktemp("plan")
     toys.write_folder(root / "data", classes=4)
     weights = toys.write_weights(root / "w.safetensors")
-    return {"dataset": f"folder:{root / 'data'}", "backbone": "test_vit", "weights": str(weights), "image_size": 32, "splits": "2"}
+    return {
+        "dataset": f"folder:{root / 'data'}",
+        "backbone": "test_vit",
+        "weights": str(weights),
+        "image_size": 32,
+        "splits": "2",
+    }
 
 
 def plan(base, **changes):
@@ -33,17 +39,28 @@ def test_methods_options_and_grids_are_read_in_order():
         ("nsp2", {"eta": 0.97, "ln_red": "l1"}),
         ("nsp2", {"eta": 1, "ln_red": "l1"}),
     ]
-    assert parse_settings(["eta=1e-3", "layers=null", "lr_milestones=paper"]) == {"eta": 0.001, "layers": None, "lr_milestones": "paper"}
+    assert parse_settings(["eta=1e-3", "layers=null", "lr_milestones=paper"]) == {
+        "eta": 0.001,
+        "layers": None,
+        "lr_milestones": "paper",
+    }
 
 
-@pytest.mark.parametrize("text", ["nsp2[eta=0.9", "nsp2[eta]", "nsp2[eta=]", "nsp2[eta=1|]", "nsp2]", "nsp2[eta=1,eta=2]", "", " , "])
+@pytest.mark.parametrize(
+    "text",
+    ["nsp2[eta=0.9", "nsp2[eta]", "nsp2[eta=]", "nsp2[eta=1|]", "nsp2]", "nsp2[eta=1,eta=2]", "", " , "],
+)
 def test_method_lists_that_cannot_be_read_are_refused(text):
     with pytest.raises(InputError):
         parse_methods(text)
 
 
 def test_seeds_are_a_number_or_a_list():
-    assert parse_seeds("3") == [2024, 2025, 2026] and parse_seeds("2024,2031") == [2024, 2031] and parse_seeds("7,") == [7]
+    assert (
+        parse_seeds("3") == [2024, 2025, 2026]
+        and parse_seeds("2024,2031") == [2024, 2031]
+        and parse_seeds("7,") == [7]
+    )
     for text in ("0", "-1", "-1,", "x", "2024", ""):
         with pytest.raises(InputError, match="--seeds"):
             parse_seeds(text)
@@ -57,7 +74,9 @@ def test_a_plan_is_methods_times_grid_times_splits_times_seeds(base):
     specs = plan(base, methods="seq,nsp2[eta=0.9|1]", splits="1,2", seeds="2").specs
     assert len(specs) == 12 and len({spec.run_id() for spec in specs}) == 12
     assert [spec.label for spec in specs[:3]] == ["vpt-seq", "vpt-nsp2[eta=0.9]", "vpt-nsp2[eta=1]"]
-    assert {spec.family_id() for spec in specs if spec.label == "vpt-seq" and spec.num_tasks == 2} == {specs[6].family_id()}
+    assert {spec.family_id() for spec in specs if spec.label == "vpt-seq" and spec.num_tasks == 2} == {
+        specs[6].family_id()
+    }
 
 
 def test_runs_asked_for_twice_run_once_with_a_warning(base):
@@ -91,7 +110,12 @@ def test_precedence_is_default_then_preset_then_file_then_command_line(base, tmp
     assert plan(base, methods="seq", preset="mine").specs[0].options["passes"] == 7
     request = request_from({**base, "set": {"batch": 10}}, file)
     spec = make_plan(request).specs[0]
-    assert (spec.options["eta"], spec.options["passes"], spec.options["batch"], spec.options["temperature"]) == (0.5, 8, 10, 28.0)
+    assert (
+        spec.options["eta"],
+        spec.options["passes"],
+        spec.options["batch"],
+        spec.options["temperature"],
+    ) == (0.5, 8, 10, 28.0)
     assert len(make_plan(request).specs) == 2
     assert plan(base, methods="nsp2[passes=3]", set={"passes": 4}).specs[0].options["passes"] == 3
     assert spec.label == "vpt-nsp2[batch=10,passes=8]"
@@ -104,9 +128,19 @@ def test_settings_go_to_the_methods_that_have_them_and_to_the_run(base):
 
 
 def test_who_augments_is_a_setting_of_the_run_and_part_of_its_identity_where_it_is_not_the_default(base):
-    batched, torchvision = (plan(base, methods="seq", set={"augment": "crop"}, augment=name).specs[0] for name in ("batched", "torchvision"))
-    assert batched.run_id() == plan(base, methods="seq", set={"augment": "crop"}).specs[0].run_id() != torchvision.run_id()
-    assert "augmenter" not in batched.identity()["transform"] and torchvision.identity()["transform"]["augmenter"] == "torchvision"
+    batched, torchvision = (
+        plan(base, methods="seq", set={"augment": "crop"}, augment=name).specs[0]
+        for name in ("batched", "torchvision")
+    )
+    assert (
+        batched.run_id()
+        == plan(base, methods="seq", set={"augment": "crop"}).specs[0].run_id()
+        != torchvision.run_id()
+    )
+    assert (
+        "augmenter" not in batched.identity()["transform"]
+        and torchvision.identity()["transform"]["augmenter"] == "torchvision"
+    )
 
 
 @pytest.mark.parametrize(
@@ -122,10 +156,19 @@ def test_who_augments_is_a_setting_of_the_run_and_part_of_its_identity_where_it_
         ({"methods": "seq", "dataset": "glyph"}, "unknown data set 'glyph'; did you mean 'glyphs'"),
         ({"methods": "seq", "dataset": "glyphs:x"}, "takes no argument"),
         ({"methods": "seq", "dataset": "folder"}, "needs a path"),
-        ({"methods": "seq", "backbone": None, "weights": None, "image_size": None}, "has no backbone of its own"),
-        ({"methods": "seq", "splits": "3"}, "--splits 3 does not divide the 4 classes; choose one of 1, 2, 4"),
+        (
+            {"methods": "seq", "backbone": None, "weights": None, "image_size": None},
+            "has no backbone of its own",
+        ),
+        (
+            {"methods": "seq", "splits": "3"},
+            "--splits 3 does not divide the 4 classes; choose one of 1, 2, 4",
+        ),
         ({"methods": "seq", "splits": "two"}, "expected numbers of tasks"),
-        ({"methods": "joint,seq", "splits": "4"}, "vpt-seq compares the classes of the current task only: with one class a task .* loss is always 0"),
+        (
+            {"methods": "joint,seq", "splits": "4"},
+            "vpt-seq compares the classes of the current task only: with one class a task .* loss is always 0",
+        ),
         ({"methods": "seq", "limit": 3}, "leaves classes without a training image; give at least 4"),
         ({"methods": "nsp2[prompts=2]"}, "at least 3 prompts"),
         ({"methods": "seq[layers=99]"}, "has 6 blocks"),
@@ -162,7 +205,11 @@ def test_a_list_of_seeds_in_a_file_is_a_list_and_1e_3_is_a_number(tmp_path):
     file = tmp_path / "x.yaml"
     file.write_text("seeds: [3]\nsplits: [10, 20]\nset: {learning_rate: 1e-3, 1: off}\n", encoding="utf-8")
     request = request_from({}, file)
-    assert parse_seeds(request.seeds) == [3] and request.splits == "10,20" and request.set == {"learning_rate": 0.001, "1": False}
+    assert (
+        parse_seeds(request.seeds) == [3]
+        and request.splits == "10,20"
+        and request.set == {"learning_rate": 0.001, "1": False}
+    )
     for text in ("eta={", "eta=@x"):
         with pytest.raises(InputError, match="cannot read the value"):
             parse_settings([text])
@@ -204,10 +251,15 @@ CHANGES = {
 
 @pytest.mark.parametrize("changes", CHANGES.values(), ids=CHANGES)
 def test_a_changed_setting_is_another_run(base, changes):
-    assert plan(base, **{"methods": "nsp2", **changes}).specs[0].run_id() != plan(base, methods="nsp2").specs[0].run_id()
+    assert (
+        plan(base, **{"methods": "nsp2", **changes}).specs[0].run_id()
+        != plan(base, methods="nsp2").specs[0].run_id()
+    )
 
 
-def test_other_weights_images_or_method_versions_are_another_run_and_another_place_is_not(base, tmp_path, monkeypatch):
+def test_other_weights_images_or_method_versions_are_another_run_and_another_place_is_not(
+    base, tmp_path, monkeypatch
+):
     from PIL import Image
     from safetensors.torch import load_file, save_file
 
@@ -216,7 +268,10 @@ def test_other_weights_images_or_method_versions_are_another_run_and_another_pla
     original = plan(base, methods="nsp2").specs[0].run_id()
     moved = toys.write_folder(tmp_path / "elsewhere", classes=4)
     copied = toys.write_weights(tmp_path / "v.safetensors")
-    assert plan({**base, "dataset": f"folder:{moved}", "weights": str(copied)}, methods="nsp2").specs[0].run_id() == original
+    assert (
+        plan({**base, "dataset": f"folder:{moved}", "weights": str(copied)}, methods="nsp2").specs[0].run_id()
+        == original
+    )
     state = load_file(copied)
     state["norm.bias"][0] += 1
     save_file(state, copied)
@@ -241,7 +296,9 @@ def test_check_names_absent_classes_small_tasks_and_twins(base, tmp_path, monkey
     from cl_bench.plan import check
     from cl_bench.records.store import Store
 
-    monkeypatch.setenv("CL_BENCH_CACHE", str(tmp_path / "cache"))  # digests of these pixels must meet no other test's
+    monkeypatch.setenv(
+        "CL_BENCH_CACHE", str(tmp_path / "cache")
+    )  # digests of these pixels must meet no other test's
     original = Folder.evaluated
 
     def evaluated(self, side, transform, image_size):
@@ -249,7 +306,9 @@ def test_check_names_absent_classes_small_tasks_and_twins(base, tmp_path, monkey
         if side == "train":
             return found
         train = original(self, "train", transform, image_size)
-        images = np.concatenate([found.images[:3], train.images[:2]])  # test images of class 0, of which two are training images
+        images = np.concatenate(
+            [found.images[:3], train.images[:2]]
+        )  # test images of class 0, of which two are training images
         return ImageSet(images, np.zeros(5, np.int64))
 
     monkeypatch.setattr(Folder, "evaluated", evaluated)
@@ -262,30 +321,58 @@ def test_check_names_absent_classes_small_tasks_and_twins(base, tmp_path, monkey
 
 
 def test_legacy_normalisations_by_name_are_other_runs(base):
-    found = {name: plan(base, methods="seq", set={"normalisation": name}).specs[0] for name in ("checkpoint", "unit01", "imagenet")}
+    found = {
+        name: plan(base, methods="seq", set={"normalisation": name}).specs[0]
+        for name in ("checkpoint", "unit01", "imagenet")
+    }
     assert found["unit01"].backbone.mean == (0, 0, 0) and found["unit01"].backbone.std == (1, 1, 1)
-    assert found["imagenet"].backbone.mean == (0.485, 0.456, 0.406) and found["imagenet"].backbone.std == (0.229, 0.224, 0.225)
+    assert found["imagenet"].backbone.mean == (0.485, 0.456, 0.406) and found["imagenet"].backbone.std == (
+        0.229,
+        0.224,
+        0.225,
+    )
     assert len({spec.run_id() for spec in found.values()}) == 3
 
 
 def test_as_published_sets_all_published_choices_and_tells_the_row_by_name(base):
     correct, published = plan(base, methods="l2p,l2p[as_published]").specs
-    assert (correct.label, published.label) == ("l2p", "l2p[as_published]") and correct.run_id() != published.run_id()
+    assert (correct.label, published.label) == (
+        "l2p",
+        "l2p[as_published]",
+    ) and correct.run_id() != published.run_id()
     assert not correct.options["batchwise_eval"] and correct.transform.normalisation == "checkpoint"
-    assert published.options["batchwise_eval"] and published.options["carry"] == "accumulate" and published.options["layers"] == 1
+    assert (
+        published.options["batchwise_eval"]
+        and published.options["carry"] == "accumulate"
+        and published.options["layers"] == 1
+    )
     assert published.transform.normalisation == "unit01" and published.backbone.mean == (0.0, 0.0, 0.0)
-    assert "batchwise_eval=on" in published.as_published and "normalisation=unit01" in published.as_published and not correct.as_published
+    assert (
+        "batchwise_eval=on" in published.as_published
+        and "normalisation=unit01" in published.as_published
+        and not correct.as_published
+    )
     [everywhere] = plan(base, methods="l2p", as_published=True).specs
     assert everywhere.run_id() == published.run_id() and everywhere.label == published.label
-    assert plan(base, methods="l2p[as_published=off]", as_published=True).specs[0].run_id() == correct.run_id()
+    assert (
+        plan(base, methods="l2p[as_published=off]", as_published=True).specs[0].run_id() == correct.run_id()
+    )
 
 
 def test_what_is_given_wins_over_the_published_choice(base):
     [spec] = plan(base, methods="l2p[as_published,batchwise_eval=off,input_norm=half]").specs
-    assert not spec.options["batchwise_eval"] and spec.transform.normalisation == "half" and spec.backbone.mean == (0.5, 0.5, 0.5)
+    assert (
+        not spec.options["batchwise_eval"]
+        and spec.transform.normalisation == "half"
+        and spec.backbone.mean == (0.5, 0.5, 0.5)
+    )
     assert spec.label == "l2p[as_published,batchwise_eval=off,normalisation=half]"
-    assert parse_methods(spec.label) == [("l2p", {"as_published": True, "batchwise_eval": False, "normalisation": "half"})]
-    [shared] = plan(base, methods="l2p", as_published=True, set={"batchwise_eval": False, "input_norm": "imagenet"}).specs
+    assert parse_methods(spec.label) == [
+        ("l2p", {"as_published": True, "batchwise_eval": False, "normalisation": "half"})
+    ]
+    [shared] = plan(
+        base, methods="l2p", as_published=True, set={"batchwise_eval": False, "input_norm": "imagenet"}
+    ).specs
     assert not shared.options["batchwise_eval"] and shared.transform.normalisation == "imagenet"
 
 
@@ -315,21 +402,33 @@ def test_every_published_choice_of_every_method_is_an_option_it_has(base):
     for name in registry.plugins("methods"):
         kind = registry.method_class(name)
         assert set(kind.AS_PUBLISHED) <= {*kind.Config.model_fields, *Transform.model_fields}
-        kind.Config(**{key: value for key, value in kind.AS_PUBLISHED.items() if key in kind.Config.model_fields})
+        kind.Config(
+            **{key: value for key, value in kind.AS_PUBLISHED.items() if key in kind.Config.model_fields}
+        )
 
 
-@pytest.mark.parametrize(("flags", "precision"), [("fpu amx_tile amx_bf16 sse", "bf16"), ("fpu avx512_bf16", "fp32"), ("", "fp32")])
+@pytest.mark.parametrize(
+    ("flags", "precision"), [("fpu amx_tile amx_bf16 sse", "bf16"), ("fpu avx512_bf16", "fp32"), ("", "fp32")]
+)
 def test_a_processor_with_matrix_units_for_bf16_is_used_as_one(monkeypatch, flags, precision):
     monkeypatch.setattr(environment, "_cpuinfo", lambda field: {"flags": flags}[field])
     assert environment.usual_precision(["cpu"]) == precision
 
 
-@pytest.mark.parametrize(("capabilities", "precision"), [([(8, 0)], "bf16"), ([(9, 0), (8, 9)], "bf16"), ([(9, 0), (7, 5)], "fp32")])
+@pytest.mark.parametrize(
+    ("capabilities", "precision"),
+    [([(8, 0)], "bf16"), ([(9, 0), (8, 9)], "bf16"), ([(9, 0), (7, 5)], "fp32")],
+)
 def test_gpus_compute_in_bf16_where_all_of_them_can(monkeypatch, capabilities, precision):
-    monkeypatch.setattr("torch.cuda.get_device_capability", lambda device: capabilities[int(device.removeprefix("cuda:"))])
+    monkeypatch.setattr(
+        "torch.cuda.get_device_capability", lambda device: capabilities[int(device.removeprefix("cuda:"))]
+    )
     assert environment.usual_precision([f"cuda:{number}" for number in range(len(capabilities))]) == precision
 
 
 def test_what_a_request_sets_wins_over_the_machines_precision(base):
-    chosen, usual = (make_plan(Request(**base, set=settings), "bf16").specs[0].precision for settings in ({"precision": "fp32"}, {}))
+    chosen, usual = (
+        make_plan(Request(**base, set=settings), "bf16").specs[0].precision
+        for settings in ({"precision": "fp32"}, {})
+    )
     assert (chosen, usual) == ("fp32", "bf16")

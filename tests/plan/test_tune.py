@@ -24,7 +24,10 @@ def grid_file(tmp_path):
 
 def test_every_method_is_spread_over_the_options_it_has_and_never_sees_the_test_set(toy_request):
     request = tune.with_grid(Request(**{**toy_request, "methods": "nsp2[b2=off],seq"}), GRID)
-    assert request.methods == "vpt-nsp2[b2=off,eta=0.5|0.97,temperature=2|4],vpt-seq[temperature=2|4]" and request.validation == 0.25
+    assert (
+        request.methods == "vpt-nsp2[b2=off,eta=0.5|0.97,temperature=2|4],vpt-seq[temperature=2|4]"
+        and request.validation == 0.25
+    )
     specs = make_plan(request).specs
     assert len(specs) == 6 and {spec.validation for spec in specs} == {0.25}
     assert tune.with_grid(Request(**{**toy_request, "validation": 0.5}), GRID).validation == 0.5
@@ -79,10 +82,28 @@ def test_the_point_with_the_highest_mean_is_chosen_and_runs_from_the_file(toy_re
 
 
 @pytest.mark.faults
-def test_tune_at_the_command_line_writes_the_table_and_the_file(toy_request, grid_file, tmp_path, capsys, monkeypatch):
+def test_tune_at_the_command_line_writes_the_table_and_the_file(
+    toy_request, grid_file, tmp_path, capsys, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
-    settings = [part for key, value in runs.QUICK.items() if key != "temperature" for part in ("--set", f"{key}={value}")]
-    base = ["--dataset", toy_request["dataset"], "--backbone", "test_vit", "--weights", toy_request["weights"], "--image-size", "32", "--splits", "4"]
+    settings = [
+        part
+        for key, value in runs.QUICK.items()
+        if key != "temperature"
+        for part in ("--set", f"{key}={value}")
+    ]
+    base = [
+        "--dataset",
+        toy_request["dataset"],
+        "--backbone",
+        "test_vit",
+        "--weights",
+        toy_request["weights"],
+        "--image-size",
+        "32",
+        "--splits",
+        "4",
+    ]
     with pytest.raises(SystemExit) as exit_:
         main(["tune", "--methods", "seq", "--grid", str(grid_file), *base, *settings])
     captured = capsys.readouterr()
@@ -92,5 +113,7 @@ def test_tune_at_the_command_line_writes_the_table_and_the_file(toy_request, gri
         main(["tune", "--methods", "seq", "--grid", str(grid_file), *base, *settings])
     captured = capsys.readouterr()
     assert exit_.value.code == 0, captured.err
-    assert "held out and evaluated on, not the test set" in captured.out and captured.out.count("vpt-seq") == 3
+    assert (
+        "held out and evaluated on, not the test set" in captured.out and captured.out.count("vpt-seq") == 3
+    )
     assert "methods: vpt-seq[" in (tmp_path / "tuned.yaml").read_text(encoding="utf-8")

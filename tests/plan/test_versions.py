@@ -21,7 +21,9 @@ REFERENCE = Path(__file__).resolve().parents[2] / "results" / "reference"
 
 def twin(spec, **changes):
     """A run that differs from one in these fields."""
-    return record("vpt-nsp2", [], status="running").model_copy(update={"spec": spec.model_copy(update=changes)})
+    return record("vpt-nsp2", [], status="running").model_copy(
+        update={"spec": spec.model_copy(update=changes)}
+    )
 
 
 @pytest.fixture(scope="module")
@@ -36,10 +38,16 @@ def test_runs_of_an_older_core_are_pointed_at_with_how_to_report_them(asked, tmp
     store.folder(twin(spec, core_version=2).spec).mkdir()
     store.save(twin(spec, core_version=2).model_copy(update=sizes))
     [line] = hints(asked, store, any_precision=True)
-    assert line.startswith("1 of these runs is there under core version 2 (now 3)") and "where = { core_version = 2 }" in line
+    assert (
+        line.startswith("1 of these runs is there under core version 2 (now 3)")
+        and "where = { core_version = 2 }" in line
+    )
     for changes, said in (
         ({"method_version": 7}, "under method version 7 (now 1)"),
-        ({"precision": "bf16", "core_version": 4}, "there in bf16, which is another run than in fp32; --set precision=bf16 goes on with them"),
+        (
+            {"precision": "bf16", "core_version": 4},
+            "there in bf16, which is another run than in fp32; --set precision=bf16 goes on with them",
+        ),
     ):
         other = twin(spec, **changes).model_copy(update=sizes)
         store = results(tmp_path / str(len(changes)), [other])
@@ -63,7 +71,9 @@ def test_other_runs_are_not_taken_for_equal_ones(asked, tmp_path):
 def test_an_option_that_the_older_version_had_not_counts_with_its_default(asked, tmp_path):
     spec = asked[0]
     options = {key: value for key, value in spec.options.items() if key != "ln_red"}
-    store = results(tmp_path, [twin(spec, core_version=2, options=options).model_copy(update={"test_sizes": (400,) * 10})])
+    store = results(
+        tmp_path, [twin(spec, core_version=2, options=options).model_copy(update={"test_sizes": (400,) * 10})]
+    )
     assert len(hints(asked, store, any_precision=True)) == 1
 
 
@@ -79,32 +89,60 @@ def reference(tmp_path):
     """Some committed runs, which an older core computed, in a folder that may be written, with an index that another version left."""
     for path in sorted((REFERENCE / "runs").glob("vpt-*"))[::16]:
         shutil.copytree(path, tmp_path / "runs" / path.name)
-    (tmp_path / "index.json").write_text('{"version": 1, "runs": {"vpt-seq-0": {"stamp": [1, 2, 3], "summary": {"folder": "x"}}}}', encoding="utf-8")
+    (tmp_path / "index.json").write_text(
+        '{"version": 1, "runs": {"vpt-seq-0": {"stamp": [1, 2, 3], "summary": {"folder": "x"}}}}',
+        encoding="utf-8",
+    )
     return tmp_path
 
 
 def test_a_results_folder_of_an_older_version_is_listed_and_reported(reference, capsys):
     count = len(list((reference / "runs").iterdir()))
-    for words in (["ls", "runs"], ["status"], ["report", "--out", str(reference / "out")], ["export", "--out", str(reference / "runs.csv")]):
+    for words in (
+        ["ls", "runs"],
+        ["status"],
+        ["report", "--out", str(reference / "out")],
+        ["export", "--out", str(reference / "runs.csv")],
+    ):
         with pytest.raises(SystemExit) as end:
             main([*words, "--results", str(reference)])
         told = capsys.readouterr()
         assert not end.value.code, told.err
         if words[0] in ("ls", "status"):
-            assert told.out.splitlines()[-1] == f"{count} runs: {count} finished" and len(told.out.splitlines()) == count + 1
+            assert (
+                told.out.splitlines()[-1] == f"{count} runs: {count} finished"
+                and len(told.out.splitlines()) == count + 1
+            )
     assert len((reference / "runs.csv").read_text(encoding="utf-8").splitlines()) == count + 1
 
 
 def test_all_committed_runs_can_be_believed():
     found = list(Store(REFERENCE).records())
-    assert len(found) == len(list((REFERENCE / "runs").iterdir())) and all(record.status == "done" for record in found)
+    assert len(found) == len(list((REFERENCE / "runs").iterdir())) and all(
+        record.status == "done" for record in found
+    )
 
 
 def test_plan_and_status_point_at_committed_runs_of_the_older_core(tmp_path, capsys):
-    name = next(record for record in Store(REFERENCE).records() if record.spec.label == "vpt-nsp2" and record.spec.num_tasks == 10).spec
+    name = next(
+        record
+        for record in Store(REFERENCE).records()
+        if record.spec.label == "vpt-nsp2" and record.spec.num_tasks == 10
+    ).spec
     folder = Store(REFERENCE).folder(name).name
     shutil.copytree(REFERENCE / "runs" / folder, tmp_path / "runs" / folder)
-    words = ["--methods", "nsp2", "--splits", "10", "--seeds", f"{name.order_seed},", "--set", "precision=fp32", "--device", "cpu"]
+    words = [
+        "--methods",
+        "nsp2",
+        "--splits",
+        "10",
+        "--seeds",
+        f"{name.order_seed},",
+        "--set",
+        "precision=fp32",
+        "--device",
+        "cpu",
+    ]
     for command in ("status", "check"):
         with pytest.raises(SystemExit):
             main([command, *words, "--results", str(tmp_path)])
@@ -113,7 +151,10 @@ def test_plan_and_status_point_at_committed_runs_of_the_older_core(tmp_path, cap
 
 
 def test_two_core_versions_of_a_method_are_compared_by_name(tmp_path):
-    results(tmp_path, [record("vpt-nsp2", COUNTS, core_version=2), record("vpt-nsp2", [[80], [80, 80], [80, 80, 80]])])
+    results(
+        tmp_path,
+        [record("vpt-nsp2", COUNTS, core_version=2), record("vpt-nsp2", [[80], [80, 80], [80, 80, 80]])],
+    )
     [difference] = versus("nsp2@core2", "nsp2@1,core3", tmp_path, Conventions()).differences
     assert difference.mean == pytest.approx(20)
     told = {
@@ -128,10 +169,19 @@ def test_two_core_versions_of_a_method_are_compared_by_name(tmp_path):
 
 
 def test_a_report_file_that_asks_for_a_version_that_is_not_there_is_told_which_are(tmp_path, capsys):
-    results(tmp_path, [record("vpt-nsp2", COUNTS, dataset="glyphs", core_version=2), record("vpt-seq", COUNTS, dataset="glyphs")])
+    results(
+        tmp_path,
+        [
+            record("vpt-nsp2", COUNTS, dataset="glyphs", core_version=2),
+            record("vpt-seq", COUNTS, dataset="glyphs"),
+        ],
+    )
     layout = tmp_path / "l.toml"
     row = '{ select = "nsp2", where = { core_version = 3 } }'
-    layout.write_text(f'title = "T"\n[[table]]\nname = "t"\ntitle = "t"\ncolumns = ["glyphs/3"]\nrows = ["seq", {row}]\n', encoding="utf-8")
+    layout.write_text(
+        f'title = "T"\n[[table]]\nname = "t"\ntitle = "t"\ncolumns = ["glyphs/3"]\nrows = ["seq", {row}]\n',
+        encoding="utf-8",
+    )
     with pytest.raises(SystemExit) as end:
         main(["report", str(layout), "--results", str(tmp_path), "--out", str(tmp_path / "out")])
     assert not end.value.code and "there is nsp2 with core_version = 2" in capsys.readouterr().err

@@ -46,7 +46,9 @@ def flops(function) -> int:
 def grown(name: str, **options):
     """The method in its second task on two classes each, and a stream for it. Adapters leave out most tokens of the last block of a deep network."""
     stream = toys.stream([[0, 1], [2, 3]])
-    method = toys.method(name, 2, toys.backbone(img_size=32, depth=8 if "bottleneck" in options else 2), **options)
+    method = toys.method(
+        name, 2, toys.backbone(img_size=32, depth=8 if "bottleneck" in options else 2), **options
+    )
     for index in range(2):
         method.grow(stream.info(index))
     return method, stream
@@ -61,7 +63,9 @@ def test_a_prediction_takes_as_much_more_than_the_bare_network_as_planned(name):
         for act in (method.backbone.features, lambda some: method.predict(Batch(some)))
     )
     expected = work.of(method, IMAGES).predicting
-    assert prompted / bare - method.queries == pytest.approx(expected, rel=0.1)  # the query is a pass of its own
+    assert prompted / bare - method.queries == pytest.approx(
+        expected, rel=0.1
+    )  # the query is a pass of its own
     assert expected > 1.3
 
 
@@ -86,11 +90,18 @@ def test_a_step_takes_as_much_more_than_the_bare_networks_as_planned(name):
 
 
 def test_more_prompts_are_more_work_in_everything_that_is_planned(toy_request):
-    few, many = (next(iter(costs(make_plan(Request(**{**toy_request, "methods": f"nsp2[prompts={M}]"})).specs).values())) for M in (4, 4000))
+    few, many = (
+        next(
+            iter(costs(make_plan(Request(**{**toy_request, "methods": f"nsp2[prompts={M}]"})).specs).values())
+        )
+        for M in (4, 4000)
+    )
     assert many.images == few.images and many.test_images == few.test_images
     assert min(b / a for a, b in zip(few.forwards[:3], many.forwards[:3], strict=True)) > 50
     assert many.evaluating[0] > 5 * few.evaluating[0] and many.learning[0] > 50 * few.learning[0]
-    assert many.stored_bytes > 5 * 4000**2 * 8 and many.memory_bytes > many.stored_bytes  # C2 and B2 of five blocks
+    assert (
+        many.stored_bytes > 5 * 4000**2 * 8 and many.memory_bytes > many.stored_bytes
+    )  # C2 and B2 of five blocks
 
 
 def test_the_time_of_a_setting_that_was_not_measured_is_scaled_by_its_work(toy_request, whole_run):
@@ -100,7 +111,10 @@ def test_the_time_of_a_setting_that_was_not_measured_is_scaled_by_its_work(toy_r
     for M in (4, 5, 40_000):
         [asked] = make_plan(Request(**{**toy_request, "methods": f"nsp2[prompts={M},eta=0.5]"})).specs
         row = forecast([asked], Store(root), here)[1].split()
-        seconds[M] = sum(float(part) * unit for part, unit in zip(reversed(row[-1].split(":")), (1, 60, 3600), strict=False))
+        seconds[M] = sum(
+            float(part) * unit
+            for part, unit in zip(reversed(row[-1].split(":")), (1, 60, 3600), strict=False)
+        )
     assert seconds[4] == pytest.approx(seconds[5], abs=1) and seconds[40_000] > 1000 * (1 + seconds[4])
 
 
@@ -115,7 +129,9 @@ def test_the_time_of_a_setting_that_was_not_measured_is_scaled_by_its_work(toy_r
         ("dualprompt[e_length=100000000000,e_layers=1]", "TB of memory"),
     ],
 )
-def test_sizes_for_which_no_machine_has_memory_are_refused_before_anything_is_allocated(toy_request, methods, message):
+def test_sizes_for_which_no_machine_has_memory_are_refused_before_anything_is_allocated(
+    toy_request, methods, message
+):
     with pytest.raises(InputError, match=message) as raised:
         make_plan(Request(**{**toy_request, "methods": methods, "set": {}}))
     assert "\n" not in str(raised.value)
@@ -123,7 +139,14 @@ def test_sizes_for_which_no_machine_has_memory_are_refused_before_anything_is_al
 
 @pytest.mark.parametrize("passes", [10**9, 10**30])
 def test_the_number_of_passes_does_not_matter_to_planning(toy_request, passes):
-    specs = make_plan(Request(**{**toy_request, "methods": f"nsp2[passes={passes}],seq[passes={passes}],coda[passes={passes},components=8]"})).specs
+    specs = make_plan(
+        Request(
+            **{
+                **toy_request,
+                "methods": f"nsp2[passes={passes}],seq[passes={passes}],coda[passes={passes},components=8]",
+            }
+        )
+    ).specs
     assert costs(specs)[specs[1].run_id()].images == (12 * passes,) * 4
 
 
@@ -141,7 +164,9 @@ def test_planning_builds_every_method_without_a_number_in_it(name):
     for index in range(3):
         real.grow(stream.info(index))
     assert all(value.is_meta for value in planned.state().values() if value.numel() > 1)
-    assert {key: value.shape for key, value in planned.state().items()} == {key: value.shape for key, value in real.state().items()}
+    assert {key: value.shape for key, value in planned.state().items()} == {
+        key: value.shape for key, value in real.state().items()
+    }
 
 
 class LooksAtValues(GradientMethod):
@@ -160,7 +185,9 @@ class LooksAtValues(GradientMethod):
 def test_a_method_that_looks_at_values_is_built_in_earnest(toy_request):
     [spec] = make_plan(Request(**{**toy_request, "methods": "seq"})).specs
 
-    built = outline.build(LooksAtValues, LooksAtValues.Config(), outline.of(load.load(spec.backbone)), StreamInfo(1, 2), "x")
+    built = outline.build(
+        LooksAtValues, LooksAtValues.Config(), outline.of(load.load(spec.backbone)), StreamInfo(1, 2), "x"
+    )
     assert math.isfinite(built.first)
 
 

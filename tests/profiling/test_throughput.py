@@ -10,7 +10,14 @@ from cl_bench.plan.request import Request
 from cl_bench.profiling import throughput
 from cl_bench.profiling.stopwatch import Stopwatch
 
-QUIET = {"device": "cpu", "threads": 1, "pairs": 1, "random_weights": False, "compiled": False, "say": lambda line: None}
+QUIET = {
+    "device": "cpu",
+    "threads": 1,
+    "pairs": 1,
+    "random_weights": False,
+    "compiled": False,
+    "say": lambda line: None,
+}
 
 
 @pytest.mark.parametrize("method", ["nsp2", "pgp", "seq"])
@@ -19,11 +26,19 @@ def test_what_is_measured_is_there_and_adds_up(toy_request, method, monkeypatch)
     found = throughput.measure(Request(**{**toy_request, "methods": method}), **QUIET)
     assert sum(found.shares.values()) == pytest.approx(1) and min(found.shares.values()) >= 0
     speeds = dict(found.images_per_second)
-    assert (speeds.pop("statistics") is None) == (method == "seq") == (found.statistics_ratio_to_forward is None)
+    assert (
+        (speeds.pop("statistics") is None) == (method == "seq") == (found.statistics_ratio_to_forward is None)
+    )
     assert all(speed > 0 for speed in speeds.values()) and found.training_ratio_to_bare_network > 0
     assert found.utilisation == pytest.approx(found.flops_per_image * speeds["training"] / found.peak_flops)
-    assert json.loads(found.model_dump_json())["training_ratio_to_bare_network"] == found.training_ratio_to_bare_network
-    assert all(word in found.text() for word in ("images/s", "training", "evaluation", "utilisation", "start-up 1.0 s"))
+    assert (
+        json.loads(found.model_dump_json())["training_ratio_to_bare_network"]
+        == found.training_ratio_to_bare_network
+    )
+    assert all(
+        word in found.text()
+        for word in ("images/s", "training", "evaluation", "utilisation", "start-up 1.0 s")
+    )
 
 
 def test_the_bare_step_goes_through_every_block_and_leaves_nothing_behind(toy_request):
@@ -31,10 +46,14 @@ def test_the_bare_step_goes_through_every_block_and_leaves_nothing_behind(toy_re
     built.learn_first_task()
     entered = [0] * built.backbone.depth
     for index, block in enumerate(built.backbone.vit.blocks):
-        block.register_full_backward_hook(lambda module, inputs, outputs, index=index: entered.__setitem__(index, entered[index] + 1))
+        block.register_full_backward_hook(
+            lambda module, inputs, outputs, index=index: entered.__setitem__(index, entered[index] + 1)
+        )
     built.bare_step()
     assert entered == [1] * built.backbone.depth
-    assert not built.backbone.vit.patch_embed._forward_hooks and all(parameter.grad is None for parameter in built.backbone.parameters())
+    assert not built.backbone.vit.patch_embed._forward_hooks and all(
+        parameter.grad is None for parameter in built.backbone.parameters()
+    )
 
 
 @pytest.mark.parametrize(
@@ -53,4 +72,7 @@ def test_random_weights_are_for_timm_backbones_alone(toy_request):
     with pytest.raises(InputError, match="needs --backbone with a timm name"):
         throughput.measure(Request(**toy_request), **{**QUIET, "random_weights": True})
     with pytest.raises(InputError, match="'resnet50' is not a timm vision transformer"):
-        throughput.measure(Request(**{**toy_request, "weights": None, "backbone": "resnet50"}), **{**QUIET, "random_weights": True})
+        throughput.measure(
+            Request(**{**toy_request, "weights": None, "backbone": "resnet50"}),
+            **{**QUIET, "random_weights": True},
+        )

@@ -30,7 +30,9 @@ def call(monkeypatch, capsys, tmp_path):
 
 
 def folder(root, method):
-    [found] = [path for path in (root / "runs").iterdir() if path.is_dir() and path.name.rpartition("-")[0] == method]
+    [found] = [
+        path for path in (root / "runs").iterdir() if path.is_dir() and path.name.rpartition("-")[0] == method
+    ]
     return found
 
 
@@ -39,11 +41,22 @@ def test_it_removes_what_is_named_after_saying_what_is_finished_of_it(toy_reques
     runs.execute(specs[0], tmp_path)
     runs.run_until(specs[1], tmp_path, 1)
     code, out, _ = call(specs[0].run_id(), specs[1].run_id())
-    assert "4 of 4 tasks finished" in out and "1 of 4 tasks finished" in out and " MB" in out and folder(tmp_path, "vpt-seq").exists()
+    assert (
+        "4 of 4 tasks finished" in out
+        and "1 of 4 tasks finished" in out
+        and " MB" in out
+        and folder(tmp_path, "vpt-seq").exists()
+    )
     assert call(specs[1].run_id(), answer="y\n")[0] == 0
     assert not Store(tmp_path).folder(specs[1]).exists() and folder(tmp_path, "vpt-seq").exists()
-    assert "no run is called" in call("zzz")[2] and call()[0] == 2 and call("--damaged")[1] == "nothing to remove\n"
-    assert "is not a run in" in call(tmp_path / "other" / "runs" / folder(tmp_path, "vpt-seq").name, "--yes")[2]
+    assert (
+        "no run is called" in call("zzz")[2]
+        and call()[0] == 2
+        and call("--damaged")[1] == "nothing to remove\n"
+    )
+    assert (
+        "is not a run in" in call(tmp_path / "other" / "runs" / folder(tmp_path, "vpt-seq").name, "--yes")[2]
+    )
     assert call(folder(tmp_path, "vpt-seq"), "--yes")[0] == 0 and list(Store(tmp_path).records()) == []
 
 
@@ -54,14 +67,29 @@ def test_failed_runs_go_only_where_no_task_of_them_is_finished(toy_request, tmp_
         runs.execute(runs.spec_of(toy_request, "nsp2"), tmp_path, seconds=0.0)
     seq = runs.spec_of(toy_request, "seq")
     code, out, err = call("--failed", answer="y\n")
-    assert code == 0 and "failed run vpt-pgp" in out and "0 of 4 tasks finished" in out and "1 folders removed" in out
-    assert "kept: failed run vpt-seq" in err and f"2 of 4 tasks are finished, and `cl-bench run` goes on after them; name {seq.run_id()}" in err
-    assert {path.name.rpartition("-")[0] for path in (tmp_path / "runs").iterdir() if path.is_dir()} == {"vpt-seq", "vpt-nsp2"}
-    assert runs.execute(seq, tmp_path).outcome() == runs.execute(seq, tmp_path / "alone").outcome()  # it did go on
+    assert (
+        code == 0
+        and "failed run vpt-pgp" in out
+        and "0 of 4 tasks finished" in out
+        and "1 folders removed" in out
+    )
+    assert (
+        "kept: failed run vpt-seq" in err
+        and f"2 of 4 tasks are finished, and `cl-bench run` goes on after them; name {seq.run_id()}" in err
+    )
+    assert {path.name.rpartition("-")[0] for path in (tmp_path / "runs").iterdir() if path.is_dir()} == {
+        "vpt-seq",
+        "vpt-nsp2",
+    }
+    assert (
+        runs.execute(seq, tmp_path).outcome() == runs.execute(seq, tmp_path / "alone").outcome()
+    )  # it did go on
 
 
 @pytest.mark.parametrize("task", [0, 2])
-def test_a_run_that_met_its_time_limit_or_a_full_disk_is_stopped_and_says_why(toy_request, tmp_path, monkeypatch, task, call):
+def test_a_run_that_met_its_time_limit_or_a_full_disk_is_stopped_and_says_why(
+    toy_request, tmp_path, monkeypatch, task, call
+):
     from cl_bench.files import write_atomically
     from cl_bench.records import run_files
 
@@ -97,11 +125,20 @@ def test_damage_goes_with_what_is_known_of_its_finished_tasks(toy_request, tmp_p
     record = folder(tmp_path, "vpt-seq") / "record.json"
     record.write_text(record.read_text(encoding="utf-8")[:300], encoding="utf-8")
     code, out, _ = call("--damaged")
-    assert "set aside, 3 of 4 tasks finished" in out and "damaged run vpt-seq" in out and "finished tasks unknown" in out
-    assert call("--damaged", "--yes")[0] == 0 and [path for path in (tmp_path / "runs").iterdir() if path.is_dir()] == []
+    assert (
+        "set aside, 3 of 4 tasks finished" in out
+        and "damaged run vpt-seq" in out
+        and "finished tasks unknown" in out
+    )
+    assert (
+        call("--damaged", "--yes")[0] == 0
+        and [path for path in (tmp_path / "runs").iterdir() if path.is_dir()] == []
+    )
 
 
-def test_a_copy_and_a_renamed_run_are_never_damaged_and_a_copy_is_removed_without_its_run(toy_request, tmp_path, call):
+def test_a_copy_and_a_renamed_run_are_never_damaged_and_a_copy_is_removed_without_its_run(
+    toy_request, tmp_path, call
+):
     spec = runs.spec_of(toy_request, "seq")
     record = runs.execute(spec, tmp_path)
     own = folder(tmp_path, "vpt-seq")
@@ -113,7 +150,10 @@ def test_a_copy_and_a_renamed_run_are_never_damaged_and_a_copy_is_removed_withou
     own.rename(own.with_name("renamed"))
     [found] = Store(tmp_path).records()
     assert found.kind == "misplaced" and found.lacking and own.name in found.reason
-    assert call("--damaged", "--failed", "--yes")[1] == "nothing to remove\n" and own.with_name("renamed").exists()
+    assert (
+        call("--damaged", "--failed", "--yes")[1] == "nothing to remove\n"
+        and own.with_name("renamed").exists()
+    )
 
 
 def test_nothing_in_use_is_removed_nor_what_changed_since_it_was_listed(toy_request, tmp_path, call):

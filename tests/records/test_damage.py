@@ -44,11 +44,16 @@ def test_a_record_may_be_laid_out_otherwise_than_it_was_written(whole_run, tmp_p
 
 
 DAMAGE = {
-    "a truncated record": lambda f: (f / "record.json").write_text((f / "record.json").read_text(encoding="utf-8")[:200], encoding="utf-8"),
-    "an edited record": lambda f: (f / "record.json").write_text(
-        (f / "record.json").read_text(encoding="utf-8").replace('"correct":[', '"correct":[1', 1), encoding="utf-8"
+    "a truncated record": lambda f: (f / "record.json").write_text(
+        (f / "record.json").read_text(encoding="utf-8")[:200], encoding="utf-8"
     ),
-    "a truncated checkpoint": lambda f: next(f.glob("checkpoint-*")).write_bytes(next(f.glob("checkpoint-*")).read_bytes()[:-10]),
+    "an edited record": lambda f: (f / "record.json").write_text(
+        (f / "record.json").read_text(encoding="utf-8").replace('"correct":[', '"correct":[1', 1),
+        encoding="utf-8",
+    ),
+    "a truncated checkpoint": lambda f: next(f.glob("checkpoint-*")).write_bytes(
+        next(f.glob("checkpoint-*")).read_bytes()[:-10]
+    ),
     "a missing checkpoint": lambda f: next(f.glob("checkpoint-*")).unlink(),
     "truncated predictions": lambda f: (f / "predictions.npz").write_bytes(
         (f / "predictions.npz").read_bytes()[: (f / "predictions.npz").stat().st_size // 2]
@@ -87,7 +92,9 @@ def test_predictions_without_a_record_are_set_aside_and_not_overwritten(whole_ru
     (folder / "record.json").unlink()
     kept = {path.name: path.read_bytes() for path in folder.iterdir()}
     said = []
-    assert execute(spec, tmp_path, said).outcome() == record.outcome() and "predictions but no record" in said[0]
+    assert (
+        execute(spec, tmp_path, said).outcome() == record.outcome() and "predictions but no record" in said[0]
+    )
     [aside] = (tmp_path / "runs").glob("*.damaged-*")
     assert {path.name: path.read_bytes() for path in aside.iterdir()} == kept
 
@@ -116,7 +123,11 @@ def test_damage_is_listed_by_the_store_with_its_reason(whole_run, tmp_path):
     execute(spec, tmp_path)
     DAMAGE["a truncated record"](Store(tmp_path).folder(spec))
     [found] = Store(tmp_path).records()
-    assert (found.path.name, found.kind, found.spec) == ("record.json", "damaged", spec) and "truncated" in found.reason
+    assert (found.path.name, found.kind, found.spec) == (
+        "record.json",
+        "damaged",
+        spec,
+    ) and "truncated" in found.reason
 
 
 def test_a_full_disk_stops_the_run_and_keeps_what_was_finished(toy_request, tmp_path, monkeypatch):
@@ -136,7 +147,9 @@ def test_a_full_disk_stops_the_run_and_keeps_what_was_finished(toy_request, tmp_
 def test_an_atomic_write_leaves_the_old_content_when_it_fails(tmp_path, monkeypatch):
     path = tmp_path / "x"
     write_atomically(path, b"old")
-    monkeypatch.setattr(os, "replace", lambda a, b: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    monkeypatch.setattr(
+        os, "replace", lambda a, b: (_ for _ in ()).throw(OSError(28, "No space left on device"))
+    )
     with pytest.raises(OSError, match="No space"):
         write_atomically(path, b"new")
     assert path.read_bytes() == b"old" and list(tmp_path.iterdir()) == [path]

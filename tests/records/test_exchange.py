@@ -46,7 +46,10 @@ def test_merging_brings_all_runs_and_keeps_the_further_one(tmp_path):
 
 
 def test_different_results_of_one_run_are_refused_before_anything_is_copied(tmp_path):
-    a, b = results(tmp_path / "a", [record("vpt-seq", SEQ, 1)]), results(tmp_path / "b", [record("vpt-pgp", SEQ), record("vpt-seq", BETTER, 1)])
+    a, b = (
+        results(tmp_path / "a", [record("vpt-seq", SEQ, 1)]),
+        results(tmp_path / "b", [record("vpt-pgp", SEQ), record("vpt-seq", BETTER, 1)]),
+    )
     with pytest.raises(InputError, match="are the same run with different results"):
         merge(Store(tmp_path / "all"), [a, b], compact=False)
     assert not (tmp_path / "all").exists()
@@ -63,7 +66,9 @@ def test_a_compact_copy_has_what_reports_need_and_counts_as_finished(tmp_path, w
     with np.load(small.folder(spec) / "predictions.npz") as arrays:
         assert set(arrays.files) == {"task_004", "truth"}
     said = []
-    assert runner.run(spec, small, runner.Terms(), said.append, lambda p: pytest.fail("it trained")) == record_
+    assert (
+        runner.run(spec, small, runner.Terms(), said.append, lambda p: pytest.fail("it trained")) == record_
+    )
     with pytest.raises(InputError, match="kept without its checkpoint"):
         runner.recertify(spec, small, "cpu", 1, said.append)
     assert run_files.is_compact(record_, small.folder(spec))
@@ -81,7 +86,11 @@ def test_a_run_without_readable_predictions_is_copied_with_a_warning(tmp_path):
     a = results(tmp_path / "a", [record("vpt-seq", SEQ), record("vpt-pgp", SEQ)])
     (a.folder(record("vpt-seq", SEQ).spec) / "predictions.npz").write_bytes(b"broken")
     done = merge(Store(tmp_path / "all"), [a], compact=True)
-    assert done.copied == 2 and len(done.warnings) == 2 and all("copied without predictions" in line for line in done.warnings)
+    assert (
+        done.copied == 2
+        and len(done.warnings) == 2
+        and all("copied without predictions" in line for line in done.warnings)
+    )
 
 
 def test_a_merge_sets_aside_what_the_target_has_of_a_run_under_a_damaged_record(tmp_path):
@@ -89,11 +98,15 @@ def test_a_merge_sets_aside_what_the_target_has_of_a_run_under_a_damaged_record(
     target = results(tmp_path / "all", [begun])
     place = target.folder(begun.spec)
     (place / "checkpoint-001.safetensors").write_bytes(b"state")
-    (place / "record.json").write_text((place / "record.json").read_text(encoding="utf-8")[:-9], encoding="utf-8")
+    (place / "record.json").write_text(
+        (place / "record.json").read_text(encoding="utf-8")[:-9], encoding="utf-8"
+    )
     done = merge(target, [results(tmp_path / "a", [whole])], compact=False)
     assert done.copied == 1 and "truncated" in done.warnings[0] and target.load(whole.spec) == whole
     [aside] = (tmp_path / "all" / "runs").glob("*.damaged-*")
-    assert {path.name for path in aside.iterdir()} == {"checkpoint-001.safetensors", "record.json"} and str(aside) in done.warnings[0]
+    assert {path.name for path in aside.iterdir()} == {"checkpoint-001.safetensors", "record.json"} and str(
+        aside
+    ) in done.warnings[0]
 
 
 def test_a_merge_leaves_alone_what_a_process_works_on(tmp_path):
@@ -101,7 +114,9 @@ def test_a_merge_leaves_alone_what_a_process_works_on(tmp_path):
     target = results(tmp_path / "all", [begun])
     with locks.sole_owner(target, begun.spec, print):
         done = merge(target, [results(tmp_path / "a", [whole])], compact=False)
-    assert done.copied == 0 and "a process is working on" in done.lacking[0] and target.load(begun.spec) == begun
+    assert (
+        done.copied == 0 and "a process is working on" in done.lacking[0] and target.load(begun.spec) == begun
+    )
 
 
 def test_imported_matrices_are_merged_and_never_replaced_by_other_ones(tmp_path):
@@ -130,8 +145,14 @@ def test_imported_matrices_are_merged_and_never_replaced_by_other_ones(tmp_path)
 
 def test_an_exported_run_is_one_line_with_every_metric():
     [line] = run_lines([record("vpt-nsp2", BETTER)])
-    assert line["accuracy_task_mean"] == pytest.approx(0.7) and line["forgetting_chaudhry"] == pytest.approx(-0.05)
-    assert line["forgetting_max_including_last"] == pytest.approx(0.025) and line["learn_seconds"] == 3.0 and line["tasks"] == 3
+    assert line["accuracy_task_mean"] == pytest.approx(0.7) and line["forgetting_chaudhry"] == pytest.approx(
+        -0.05
+    )
+    assert (
+        line["forgetting_max_including_last"] == pytest.approx(0.025)
+        and line["learn_seconds"] == 3.0
+        and line["tasks"] == 3
+    )
     [unfinished] = run_lines([record("vpt-nsp2", BETTER[:1], status="running")])
     assert unfinished["accuracy_task_mean"] is None and unfinished["tasks_learned"] == 1
     assert [(x["after_task"], x["task"], x["correct"]) for x in matrix_lines([record("vpt-nsp2", BETTER)])] == [
@@ -142,21 +163,47 @@ def test_an_exported_run_is_one_line_with_every_metric():
 def test_csv_and_parquet_hold_the_same(tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet")
     results(
-        tmp_path / "r", [record("vpt-nsp2", BETTER), record("vpt-joint", [[90, 90, 93]], joint=True), record("vpt-seq", SEQ[:1], status="failed")]
+        tmp_path / "r",
+        [
+            record("vpt-nsp2", BETTER),
+            record("vpt-joint", [[90, 90, 93]], joint=True),
+            record("vpt-seq", SEQ[:1], status="failed"),
+        ],
     )
     for what in ("runs", "matrix"):
         for kind in ("csv", "parquet"):
-            assert command("export", "--format", kind, "--what", what, "--results", tmp_path / "r", "--out", tmp_path / f"{what}.{kind}") == 0
+            assert (
+                command(
+                    "export",
+                    "--format",
+                    kind,
+                    "--what",
+                    what,
+                    "--results",
+                    tmp_path / "r",
+                    "--out",
+                    tmp_path / f"{what}.{kind}",
+                )
+                == 0
+            )
         with open(tmp_path / f"{what}.csv", encoding="utf-8") as file:
             lines = list(csv.DictReader(file))
         table = parquet.read_table(tmp_path / f"{what}.parquet").to_pylist()
-        assert [{key: "" if value is None else str(value) for key, value in line.items()} for line in table] == lines and lines
+        assert [
+            {key: "" if value is None else str(value) for key, value in line.items()} for line in table
+        ] == lines and lines
 
 
 def test_nothing_to_export_and_a_missing_folder_are_one_line(tmp_path, capsys):
-    assert command("export", "--results", tmp_path / "none") == 2 and "no results folder" in capsys.readouterr().err
+    assert (
+        command("export", "--results", tmp_path / "none") == 2
+        and "no results folder" in capsys.readouterr().err
+    )
     results(tmp_path / "empty", [])
-    assert command("export", "--results", tmp_path / "empty") == 2 and "no runs to export" in capsys.readouterr().err
+    assert (
+        command("export", "--results", tmp_path / "empty") == 2
+        and "no runs to export" in capsys.readouterr().err
+    )
 
 
 # --- import
@@ -165,26 +212,43 @@ MATRIX = "t1,t2,t3\n80.0,,\n60.0,70.0,0\n50.0,60.0,70.0\n"
 
 
 def spec(**changes):
-    return ImportedSpec(**{"display": "Theirs", "benchmark": "glyphs/3", "seed": "1", "source": "their Table 2", **changes})
+    return ImportedSpec(
+        **{"display": "Theirs", "benchmark": "glyphs/3", "seed": "1", "source": "their Table 2", **changes}
+    )
 
 
 def test_an_imported_matrix_stands_in_tables_and_is_marked(tmp_path):
     (tmp_path / "m.csv").write_text(MATRIX, encoding="utf-8")
-    options = ["--name", "Theirs", "--benchmark", "glyphs/3", "--source", "their Table 2", "--percent", "--results", tmp_path / "r"]
+    options = [
+        "--name",
+        "Theirs",
+        "--benchmark",
+        "glyphs/3",
+        "--source",
+        "their Table 2",
+        "--percent",
+        "--results",
+        tmp_path / "r",
+    ]
     assert command("import", tmp_path / "m.csv", *options) == 0
     found = record("vpt-nsp2", BETTER, dataset="glyphs")
     store = results(tmp_path / "r", [found])
     report = write.of_records([found], store, tmp_path / "out", Conventions())
     [line] = [line for line in report.text.splitlines() if line.startswith("| Theirs ‡ |")]
     assert [cell.strip(" *</u>") for cell in line.split("|")[2:4]] == ["60.00", "20.00"]
-    assert "‡ Theirs: imported, not run here; their Table 2." in report.text and "Without inductive certificate" in report.text
+    assert (
+        "‡ Theirs: imported, not run here; their Table 2." in report.text
+        and "Without inductive certificate" in report.text
+    )
     layout = tmp_path / "l.toml"
     layout.write_text(
         'title = "T"\n[[table]]\nname = "t"\ntitle = "t"\ncolumns = ["glyphs/3"]\nrows = ["nsp2", { imported = "Theirs" }]\nbaseline = "nsp2"\n',
         encoding="utf-8",
     )
     text = write.of_layout(layout, store, tmp_path / "out2", None, None).text
-    assert "| Theirs ‡ | <u>60.00</u> |" in text and "Differences" not in text  # what was not run here is not paired
+    assert (
+        "| Theirs ‡ | <u>60.00</u> |" in text and "Differences" not in text
+    )  # what was not run here is not paired
     with pytest.raises(InputError, match="imported without test sizes"):
         write.of_layout(layout, store, tmp_path / "out3", "sample", None)
 
@@ -193,22 +257,36 @@ def test_an_imported_matrix_alone_makes_a_table_too(tmp_path):
     (tmp_path / "m.csv").write_text(MATRIX, encoding="utf-8")
     imported.save(read_matrix(tmp_path / "m.csv", spec(), None, percent=True), tmp_path)
     [benchmark] = group([], imported.records(tmp_path))
-    assert benchmark.name == "glyphs/3" and benchmark.rows[0].values("accuracy", Conventions()) == [pytest.approx(0.6)]
+    assert benchmark.name == "glyphs/3" and benchmark.rows[0].values("accuracy", Conventions()) == [
+        pytest.approx(0.6)
+    ]
     text = write.of_records([], Store(tmp_path), tmp_path / "out", Conventions()).text
     assert "| Theirs ‡ | 60.00 | 20.00 |" in text
 
 
 def test_an_imported_matrix_stands_only_with_its_own_backbone_where_that_is_known(tmp_path):
     (tmp_path / "m.csv").write_text(MATRIX, encoding="utf-8")
-    theirs = [read_matrix(tmp_path / "m.csv", spec(backbone=name, display=str(name)), None, percent=True) for name in ("toy_vit", "other", None)]
+    theirs = [
+        read_matrix(tmp_path / "m.csv", spec(backbone=name, display=str(name)), None, percent=True)
+        for name in ("toy_vit", "other", None)
+    ]
     benchmarks = group([record("vpt-seq", SEQ, dataset="glyphs")], theirs)
-    assert [[row.display for row in benchmark.rows] for benchmark in benchmarks] == [["vpt-seq", "toy_vit", "None"], ["other"]]
+    assert [[row.display for row in benchmark.rows] for benchmark in benchmarks] == [
+        ["vpt-seq", "toy_vit", "None"],
+        ["other"],
+    ]
 
 
 def test_matrices_of_one_name_with_different_backbones_are_refused(tmp_path):
     (tmp_path / "m.csv").write_text(MATRIX, encoding="utf-8")
-    theirs = [read_matrix(tmp_path / "m.csv", spec(backbone=name, seed=name), None, percent=True) for name in ("toy_vit", "other")]
-    with pytest.raises(InputError, match="imported as 'Theirs' on glyphs/3 are matrices of toy_vit and other|have different backbones"):
+    theirs = [
+        read_matrix(tmp_path / "m.csv", spec(backbone=name, seed=name), None, percent=True)
+        for name in ("toy_vit", "other")
+    ]
+    with pytest.raises(
+        InputError,
+        match="imported as 'Theirs' on glyphs/3 are matrices of toy_vit and other|have different backbones",
+    ):
         group([], theirs)
 
 
@@ -222,15 +300,27 @@ def test_with_test_sizes_the_counts_are_those_of_images(tmp_path):
     ("text", "changes", "said"),
     [
         ("80\n60,70\n", {}, "has 2 lines of accuracies, expected 3"),
-        ("80,60,50\n0,70,60\n0,0,70\n", {}, "line 1: there are accuracies on tasks not yet learned; is the matrix transposed"),
+        (
+            "80,60,50\n0,70,60\n0,0,70\n",
+            {},
+            "line 1: there are accuracies on tasks not yet learned; is the matrix transposed",
+        ),
         ("80\n60\n50,60,70\n", {}, r"line 2: expected 2 accuracies \(tasks 1 to 2\), got 1"),
         ("80\n60,170\n50,60,70\n", {}, "line 2, task 2: 170 is not between 0 and 100"),
         ("80\n60,x\n50,60,70\n", {}, "line 2, task 2: 'x' is not a number"),
         ("", {}, "holds no numbers"),
         ("80\n60,70\n50,60,70\n", {"percent": False}, "give --percent"),
         ("0.8\n0.6,0.7\n0.5,0.6,0.7\n", {}, "leave out --percent"),
-        ("80.44\n60,70\n50,60,70\n", {"sizes": (101, 100, 100)}, "line 1, task 1: 80.44 of 101 images is not a whole number"),
-        ("80\n60,70\n50,60,70\n", {"sizes": (7, 100, 100)}, "line 1, task 1: 80 of 7 images is not a whole number"),
+        (
+            "80.44\n60,70\n50,60,70\n",
+            {"sizes": (101, 100, 100)},
+            "line 1, task 1: 80.44 of 101 images is not a whole number",
+        ),
+        (
+            "80\n60,70\n50,60,70\n",
+            {"sizes": (7, 100, 100)},
+            "line 1, task 1: 80 of 7 images is not a whole number",
+        ),
     ],
 )
 def test_a_matrix_that_cannot_be_used_is_one_line_with_its_place(tmp_path, text, changes, said):
@@ -242,8 +332,14 @@ def test_a_matrix_that_cannot_be_used_is_one_line_with_its_place(tmp_path, text,
 def test_wrong_names_in_an_import_are_refused(tmp_path, capsys):
     (tmp_path / "m.csv").write_text(MATRIX, encoding="utf-8")
     usual = ["--name", "T", "--source", "s", "--percent", "--results", tmp_path]
-    assert command("import", tmp_path / "m.csv", *usual, "--benchmark", "glyhps/3") == 2 and "did you mean 'glyphs'" in capsys.readouterr().err
-    assert command("import", tmp_path / "m.csv", *usual, "--benchmark", "glyphs") == 2 and "is not a benchmark" in capsys.readouterr().err
+    assert (
+        command("import", tmp_path / "m.csv", *usual, "--benchmark", "glyhps/3") == 2
+        and "did you mean 'glyphs'" in capsys.readouterr().err
+    )
+    assert (
+        command("import", tmp_path / "m.csv", *usual, "--benchmark", "glyphs") == 2
+        and "is not a benchmark" in capsys.readouterr().err
+    )
     assert command("import", tmp_path / "m.csv", *usual, "--benchmark", "glyphs/3", "--test-sizes", "a") == 2
     (tmp_path / "imported").mkdir(exist_ok=True)
     (tmp_path / "imported" / "x.json").write_text(json.dumps({"spec": {}}), encoding="utf-8")
@@ -292,11 +388,19 @@ def test_chance_is_no_regression(tmp_path):
 
 
 def test_two_versions_of_a_method_are_compared_in_one_folder(tmp_path):
-    records = [record("vpt-nsp2", BETTER, 1), record("vpt-nsp2", SEQ, 1, method_version=2), record("vpt-nsp2", BETTER, 2)]
+    records = [
+        record("vpt-nsp2", BETTER, 1),
+        record("vpt-nsp2", SEQ, 1, method_version=2),
+        record("vpt-nsp2", BETTER, 2),
+    ]
     results(tmp_path, records)
     found = versus("nsp2@1", "nsp2@2", tmp_path, Conventions())
     [difference] = found.differences
-    assert difference.mean == pytest.approx(-10) and difference.pairs == 1 and difference.verdict == "n too small"
+    assert (
+        difference.mean == pytest.approx(-10)
+        and difference.pairs == 1
+        and difference.verdict == "n too small"
+    )
     with pytest.raises(InputError, match="has several configurations on toy/3; name its version"):
         versus("nsp2", "nsp2@2", tmp_path, Conventions())
     with pytest.raises(InputError, match="no run of pgp"):
@@ -313,7 +417,10 @@ PASSES = {"passes": 1}
     [
         ("seq", r"there is seq\[passes=1\] \("),
         ("vpt-seq[passes=2]", r"there is vpt-seq\[passes=1\] \("),
-        ("nsp2", r"there are nsp2\[eta=1.0\], nsp2\[eta=1.0,passes=1\] and nsp2\[b1=off,eta=1.0,passes=1\] \("),
+        (
+            "nsp2",
+            r"there are nsp2\[eta=1.0\], nsp2\[eta=1.0,passes=1\] and nsp2\[b1=off,eta=1.0,passes=1\] \(",
+        ),
         ("nsp2[eta=1,passes=1]@3", r"there are nsp2\[eta=1,passes=1\]@1, "),
         ("pgp", r"nor is it a folder \("),
     ],
@@ -321,7 +428,13 @@ PASSES = {"passes": 1}
 def test_a_method_that_was_not_run_so_is_answered_with_the_nearest_that_was(tmp_path, asked, said):
     nsp2 = {"vpt-nsp2[eta=1.0]": {"eta": 1.0}, "vpt-nsp2[eta=1.0,passes=1]": {"eta": 1.0, **PASSES}}
     nsp2["vpt-nsp2[b1=off,eta=1.0,passes=1]"] = {"eta": 1.0, "b1": False, **PASSES}
-    results(tmp_path, [record("vpt-seq[passes=1]", SEQ, options=PASSES), *(record(label, SEQ, options=own) for label, own in nsp2.items())])
+    results(
+        tmp_path,
+        [
+            record("vpt-seq[passes=1]", SEQ, options=PASSES),
+            *(record(label, SEQ, options=own) for label, own in nsp2.items()),
+        ],
+    )
     for words in ((asked, "seq[passes=1]"), ("seq[passes=1]", asked)):
         with pytest.raises(InputError, match=f"there is no run of .*{said}"):
             versus(*words, tmp_path, Conventions())
@@ -329,7 +442,9 @@ def test_a_method_that_was_not_run_so_is_answered_with_the_nearest_that_was(tmp_
 
 def test_runs_without_a_partner_are_named_and_do_not_pass_silently(tmp_path):
     results(tmp_path / "a", [record("vpt-seq", SEQ, 1), record("vpt-nsp2", BETTER, 1)])
-    results(tmp_path / "b", [record("vpt-seq", SEQ, 1), record("vpt-nsp2", SEQ, 2), record("vpt-pgp", SEQ, 1)])
+    results(
+        tmp_path / "b", [record("vpt-seq", SEQ, 1), record("vpt-nsp2", SEQ, 2), record("vpt-pgp", SEQ, 1)]
+    )
     found = versus(str(tmp_path / "a"), str(tmp_path / "b"), tmp_path, Conventions())
     assert [difference.row for difference in found.differences] == ["vpt-seq"]
     assert f"only in {tmp_path / 'b'}: vpt-pgp on toy/3" in found.warnings
@@ -350,4 +465,6 @@ def test_sides_of_other_precision_are_compared_and_it_is_said(tmp_path):
     folder(tmp_path, "a", [80, 81])
     folder(tmp_path, "b", [80, 81], precision="bf16", core_version=4)
     found = versus(str(tmp_path / "a"), str(tmp_path / "b"), tmp_path, Conventions())
-    assert found.warnings == ["vpt-seq on toy/3: fp32 against bf16"] and [difference.mean for difference in found.differences] == [0]
+    assert found.warnings == ["vpt-seq on toy/3: fp32 against bf16"] and [
+        difference.mean for difference in found.differences
+    ] == [0]

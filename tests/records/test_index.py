@@ -28,13 +28,17 @@ def store(toy_request, tmp_path):
 
 
 def states(store):
-    return {summary.label.partition("[")[0]: state_of_summary(store, summary)[0] for summary in summaries(store)}
+    return {
+        summary.label.partition("[")[0]: state_of_summary(store, summary)[0] for summary in summaries(store)
+    }
 
 
 def test_a_listing_says_what_the_records_say(store):
     assert states(store) == {"vpt-seq": "finished", "vpt-nsp2": "stopped", "vpt-pgp": "failed"}
     lines = status.of_folder(store).lines
-    assert lines[-1] == "3 runs: 1 finished, 1 stopped, 1 failed" and any("a singular matrix" in line for line in lines)
+    assert lines[-1] == "3 runs: 1 finished, 1 stopped, 1 failed" and any(
+        "a singular matrix" in line for line in lines
+    )
     spec = next(record.spec for record in store.records() if record.spec.method == "vpt-nsp2")
     with locks.sole_owner(store, spec, print):
         assert states(store)["vpt-nsp2"] == "running"
@@ -68,7 +72,9 @@ def test_the_index_is_used_and_never_believed_over_a_changed_record(store, monke
 
 def test_an_edited_record_is_listed_as_damaged(store):
     path = next((store.root / "runs").glob("vpt-seq*/record.json"))
-    path.write_text(path.read_text(encoding="utf-8").replace('"status":"done"', '"status":"fail"'), encoding="utf-8")
+    path.write_text(
+        path.read_text(encoding="utf-8").replace('"status":"done"', '"status":"fail"'), encoding="utf-8"
+    )
     assert states(store)["vpt-seq"] == "damaged"
 
 
@@ -78,4 +84,6 @@ def test_the_status_of_a_plan_names_what_is_missing(store, toy_request):
 
     specs = make_plan(Request(**{**toy_request, "methods": "seq,nsp2,nsp2[eta=0.5]"})).specs
     lines = status.of_plan(specs, store).lines
-    assert [line.split()[0] for line in lines[:3]] == ["finished", "stopped", "missing"] and lines[3] == "3 runs: 1 finished, 1 stopped, 1 missing"
+    assert [line.split()[0] for line in lines[:3]] == ["finished", "stopped", "missing"] and lines[
+        3
+    ] == "3 runs: 1 finished, 1 stopped, 1 missing"

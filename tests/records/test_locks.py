@@ -66,7 +66,11 @@ def test_a_lock_is_seen_by_others_and_ends_with_its_holder(store):
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS])
 def test_a_file_system_without_locks_is_refused_for_runs_in_one_line(store, monkeypatch, number, capsys):
     without_locks(monkeypatch, number)
-    for call in (store.prepare, lambda: runner.recertify(DONE.spec, store, "cpu", 1, print), lambda: locks.is_held(store, BEGUN.spec)):
+    for call in (
+        store.prepare,
+        lambda: runner.recertify(DONE.spec, store, "cpu", 1, print),
+        lambda: locks.is_held(store, BEGUN.spec),
+    ):
         with pytest.raises(InputError, match="the file system has no locks; keep results on one that has"):
             call()
     code, _, err = command(capsys, "certify", DONE.spec.run_id(), "--results", store.root)
@@ -111,7 +115,9 @@ def locks_held(store):
     return held()
 
 
-def test_listings_and_reports_work_without_locks_and_say_what_they_cannot_know(store, monkeypatch, tmp_path, capsys):
+def test_listings_and_reports_work_without_locks_and_say_what_they_cannot_know(
+    store, monkeypatch, tmp_path, capsys
+):
     without_locks(monkeypatch, errno.ENOLCK)
     code, out, _ = command(capsys, "status", "--results", store.root)
     assert not code and out.splitlines()[-1] == "2 runs: 1 finished, 1 stopped"

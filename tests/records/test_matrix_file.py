@@ -40,8 +40,14 @@ READ = {
     "an index without a heading": by_pandas(NAN, heads=None),
     "counted columns without an index": by_pandas(index=False),
     "names of columns": by_pandas(heads=("t1", "t2", "t3")),
-    "an index counted from 1": by_pandas().replace("\n2,", "\n3,").replace("\n1,", "\n2,").replace("\n0,", "\n1,"),
-    "an index of words": by_pandas().replace("\n0,", "\nafter 1,").replace("\n1,", "\nafter 2,").replace("\n2,", "\nafter 3,"),
+    "an index counted from 1": by_pandas()
+    .replace("\n2,", "\n3,")
+    .replace("\n1,", "\n2,")
+    .replace("\n0,", "\n1,"),
+    "an index of words": by_pandas()
+    .replace("\n0,", "\nafter 1,")
+    .replace("\n1,", "\nafter 2,")
+    .replace("\n2,", "\nafter 3,"),
     "a heading shorter by the index": by_pandas().replace(",0,1,2", "a,b,c"),
     "a named index": by_pandas().replace(",0,1,2", "task,0,1,2"),
     "semicolons": by_pandas(sep=";"),
@@ -73,7 +79,10 @@ def written(path, text, encoding="utf-8"):
 
 
 def shares(record):
-    return [[round(100 * count / size, 4) for count, size in zip(row, record.test_sizes, strict=False)] for row in record.correct]
+    return [
+        [round(100 * count / size, 4) for count, size in zip(row, record.test_sizes, strict=False)]
+        for row in record.correct
+    ]
 
 
 @pytest.mark.parametrize("text", READ.values(), ids=READ)
@@ -83,21 +92,40 @@ def test_a_matrix_is_read_as_its_program_meant_it(tmp_path, text):
 
 
 def test_a_spreadsheets_utf_16_is_read(tmp_path):
-    assert shares(read_matrix(written(tmp_path / "m.txt", by_pandas(sep="\t", decimal=","), "utf-16"), SPEC, None, percent=True)) == TRIANGLE
+    assert (
+        shares(
+            read_matrix(
+                written(tmp_path / "m.txt", by_pandas(sep="\t", decimal=","), "utf-16"),
+                SPEC,
+                None,
+                percent=True,
+            )
+        )
+        == TRIANGLE
+    )
 
 
 def test_fractions_are_read_without_percent_and_refused_with_it(tmp_path):
     text = ",0,1,2\n0,0.805,,\n1,0.6025,0.7,\n2,0.5,0.605,0.7025\n"
     file = written(tmp_path / "m.csv", text)
     assert shares(read_matrix(file, SPEC, None, percent=False)) == TRIANGLE
-    with pytest.raises(InputError, match="holds no value above 1; leave out --percent"):  # the index is no accuracy
+    with pytest.raises(
+        InputError, match="holds no value above 1; leave out --percent"
+    ):  # the index is no accuracy
         read_matrix(file, SPEC, None, percent=True)
 
 
 def test_percent_signs_say_what_the_option_says(tmp_path):
-    assert shares(read_matrix(written(tmp_path / "m.csv", by_pandas(sign="%")), SPEC, None, percent=False)) == TRIANGLE
+    assert (
+        shares(read_matrix(written(tmp_path / "m.csv", by_pandas(sign="%")), SPEC, None, percent=False))
+        == TRIANGLE
+    )
     low = "0.5%\n0.25%,0.5%\n0.25%,0.75%,1%\n"
-    assert shares(read_matrix(written(tmp_path / "m.csv", low), SPEC, None, percent=True)) == [[0.5], [0.25, 0.5], [0.25, 0.75, 1.0]]
+    assert shares(read_matrix(written(tmp_path / "m.csv", low), SPEC, None, percent=True)) == [
+        [0.5],
+        [0.25, 0.5],
+        [0.25, 0.75, 1.0],
+    ]
 
 
 @pytest.mark.parametrize(
@@ -113,9 +141,18 @@ def test_percent_signs_say_what_the_option_says(tmp_path):
         ("80\n60,70 ± 1\n50,60,70\n", "line 2, task 2: '70 ± 1' is not a number"),
         ("80%\n60,70%\n50%,60%,70%\n", "line 2, task 1: '60' has no percent sign, others have"),
         ("80,5;\n60.5;70,5\n50;60;70\n", "line 2, task 1: '60.5': decimal commas and decimal points"),
-        ("80,60,50\n0,70,60\n0,0,70\n", "line 1: there are accuracies on tasks not yet learned; is the matrix transposed"),
-        ("80,5\n60,5,70,5\n50,5,60,5,70,5\n", "line 1: there are accuracies on tasks not yet learned; there are 6 columns for 3 tasks"),
-        ("task,a,b,c,mean\n1,80,,,80\n2,60,70,,65\n3,50,60,70,60\n", "line 2: .*there are 4 columns for 3 tasks: leave out those that are no task"),
+        (
+            "80,60,50\n0,70,60\n0,0,70\n",
+            "line 1: there are accuracies on tasks not yet learned; is the matrix transposed",
+        ),
+        (
+            "80,5\n60,5,70,5\n50,5,60,5,70,5\n",
+            "line 1: there are accuracies on tasks not yet learned; there are 6 columns for 3 tasks",
+        ),
+        (
+            "task,a,b,c,mean\n1,80,,,80\n2,60,70,,65\n3,50,60,70,60\n",
+            "line 2: .*there are 4 columns for 3 tasks: leave out those that are no task",
+        ),
         ("80\n60,-1\n50,60,70\n", "line 2, task 2: -1 is not between 0 and 100"),
         ("80\n60,1e99\n50,60,70\n", "line 2, task 2: 1e.99 is not between 0 and 100"),
         ("80\n60,1e999\n50,60,70\n", "line 2, task 2: '1e999' is not a number"),
@@ -156,7 +193,12 @@ def test_the_command_says_how_it_read_the_file_and_what_deserves_a_look(tmp_path
     ):
         assert remark in said
     assert "warning: " in said and "at most 1 % right after learning: task 2 (0.70%)" in said
-    assert command("import", written(tmp_path / "n.csv", "80\n60,70\n50,60,70\n"), *usual, "--seed", "2", "--percent") == 0
+    assert (
+        command(
+            "import", written(tmp_path / "n.csv", "80\n60,70\n50,60,70\n"), *usual, "--seed", "2", "--percent"
+        )
+        == 0
+    )
     assert capsys.readouterr().err == ""  # nothing to say of the plain form
 
 
@@ -164,7 +206,9 @@ cell = st.one_of(st.text("0123456789.,;%-+eE \t\"'\\nanxé²", max_size=6), st.f
 
 
 @settings(max_examples=150, deadline=None, derandomize=True)
-@given(st.lists(st.lists(cell, max_size=5), max_size=5), st.sampled_from([",", ";", "\t", " "]), st.booleans())
+@given(
+    st.lists(st.lists(cell, max_size=5), max_size=5), st.sampled_from([",", ";", "\t", " "]), st.booleans()
+)
 def test_any_file_is_read_or_refused_in_one_line(tmp_path_factory, rows, sep, percent):
     file = written(tmp_path_factory.getbasetemp() / "any.csv", "\n".join(sep.join(cells) for cells in rows))
     try:

@@ -10,7 +10,9 @@ from cl_bench.records import metrics
 EXAMPLE, SIZES = [[80], [86, 70], [75, 75, 60]], [100, 100, 100]
 
 
-@pytest.mark.parametrize(("convention", "expected"), [("max_including_last", 5.5), ("chaudhry", 3.0), ("diagonal", 0.0)])
+@pytest.mark.parametrize(
+    ("convention", "expected"), [("max_including_last", 5.5), ("chaudhry", 3.0), ("diagonal", 0.0)]
+)
 def test_forgetting_of_the_example_in_each_convention(convention, expected):
     # task 1: best 86, final 75; task 2: 70 right after learning it, final 75
     assert 100 * metrics.forgetting(EXAMPLE, SIZES, convention) == pytest.approx(expected)
@@ -26,7 +28,9 @@ def test_unequal_test_sizes_tell_task_mean_from_sample_weighted():
     correct, sizes = [[9], [5, 60]], [10, 200]
     assert metrics.final_accuracy(correct, sizes, "task_mean") == pytest.approx((0.5 + 0.3) / 2)
     assert metrics.final_accuracy(correct, sizes, "sample") == pytest.approx(65 / 210)
-    assert metrics.average_incremental_accuracy(correct, sizes, "sample") == pytest.approx((0.9 + 65 / 210) / 2)
+    assert metrics.average_incremental_accuracy(correct, sizes, "sample") == pytest.approx(
+        (0.9 + 65 / 210) / 2
+    )
     assert metrics.forgetting(correct, sizes) == pytest.approx(0.4)
 
 
@@ -73,7 +77,12 @@ def test_matrices_that_cannot_be_right_are_refused(correct, sizes, message):
 
 def test_inputs_are_never_modified():
     correct, sizes = copy.deepcopy(EXAMPLE), list(SIZES)
-    for measure in (metrics.final_accuracy, metrics.average_incremental_accuracy, metrics.forgetting, metrics.backward_transfer):
+    for measure in (
+        metrics.final_accuracy,
+        metrics.average_incremental_accuracy,
+        metrics.forgetting,
+        metrics.backward_transfer,
+    ):
         measure(correct, sizes)
     assert correct == EXAMPLE and sizes == SIZES
 
@@ -92,5 +101,14 @@ def test_the_spread_is_the_sample_standard_deviation():
 
 def test_a_percentage_on_a_tie_is_rounded_away_from_zero_whatever_its_last_bits():
     # 3607 of 4000 right answers are 90.175 %, which no float is; three runs' mean may come out below or above it
-    assert metrics.percent(0.90175) == metrics.percent(0.90175 - 1e-16) == metrics.percent(0.90175 + 1e-16) == "90.18"
-    assert metrics.percent(-0.90175) == "-90.18" and metrics.percent(0.0) == metrics.percent(-0.0) == "0.00" and metrics.percent(0.901749) == "90.17"
+    assert (
+        metrics.percent(0.90175)
+        == metrics.percent(0.90175 - 1e-16)
+        == metrics.percent(0.90175 + 1e-16)
+        == "90.18"
+    )
+    assert (
+        metrics.percent(-0.90175) == "-90.18"
+        and metrics.percent(0.0) == metrics.percent(-0.0) == "0.00"
+        and metrics.percent(0.901749) == "90.17"
+    )

@@ -24,7 +24,15 @@ from cl_bench.report.rows import group
 COUNTS = [[80], [60, 70], [50, 60, 70]]
 WHOLE = record("vpt-seq", COUNTS)
 JOINT = record("vpt-joint", [[90, 90, 93]], joint=True)
-CERTIFICATE = Certificate(images=4, batch=2, changed_in_batches=0, changed_when_shuffled=0, right_alone=3, right_in_batches=3, right_when_shuffled=3)
+CERTIFICATE = Certificate(
+    images=4,
+    batch=2,
+    changed_in_batches=0,
+    changed_when_shuffled=0,
+    right_alone=3,
+    right_in_batches=3,
+    right_when_shuffled=3,
+)
 
 
 def with_task(number, **changes):
@@ -34,8 +42,14 @@ def with_task(number, **changes):
 
 
 WRONG = {
-    "more right answers than images": (with_task(2, correct=(101, 70)), "after task 2: correct counts 101 of the 100 test images of task 1"),
-    "a negative count": (with_task(3, correct_within_task=(1, -1, 2)), "correct_within_task counts -1 of the 100 test images of task 2"),
+    "more right answers than images": (
+        with_task(2, correct=(101, 70)),
+        "after task 2: correct counts 101 of the 100 test images of task 1",
+    ),
+    "a negative count": (
+        with_task(3, correct_within_task=(1, -1, 2)),
+        "correct_within_task counts -1 of the 100 test images of task 2",
+    ),
     "a row too long": (with_task(1, correct=(80, 1)), "after task 1: correct has 2 counts, expected 1"),
     "a row too short": (with_task(3, correct=(80, 1)), "after task 3: correct has 2 counts, expected 3"),
     "other classes": (with_task(1, classes=(4, 5)), r"classes \[4, 5\] instead of \[0, 1\]"),
@@ -56,8 +70,14 @@ WRONG = {
         {"certificate": CERTIFICATE.model_copy(update={"right_alone": 5})},
         r"a certificate of 4 images with counts \[0, 0, 5, 3, 3\]",
     ),
-    "classes in two tasks": ({"spec": WHOLE.spec.model_copy(update={"task_classes": ((0, 1), (1, 2), (4, 5))})}, "stand in two tasks"),
-    "a task without classes": ({"spec": WHOLE.spec.model_copy(update={"task_classes": ((0, 1), (), (4, 5))})}, "a task without classes"),
+    "classes in two tasks": (
+        {"spec": WHOLE.spec.model_copy(update={"task_classes": ((0, 1), (1, 2), (4, 5))})},
+        "stand in two tasks",
+    ),
+    "a task without classes": (
+        {"spec": WHOLE.spec.model_copy(update={"task_classes": ((0, 1), (), (4, 5))})},
+        "a task without classes",
+    ),
     "no tasks": ({"spec": WHOLE.spec.model_copy(update={"task_classes": ()})}, "a task without classes"),
 }
 
@@ -65,7 +85,12 @@ WRONG = {
 def test_what_runs_write_contradicts_nothing():
     assert contradiction(WHOLE) is None and contradiction(JOINT) is None
     assert contradiction(record("vpt-seq", COUNTS[:1], status="running", losses=[[0.1]])) is None
-    assert contradiction(WHOLE.model_copy(update={"certificate": CERTIFICATE, "environments": ({"devices": 2},)})) is None
+    assert (
+        contradiction(
+            WHOLE.model_copy(update={"certificate": CERTIFICATE, "environments": ({"devices": 2},)})
+        )
+        is None
+    )
 
 
 @pytest.mark.parametrize(("changes", "said"), WRONG.values(), ids=WRONG)
@@ -94,7 +119,10 @@ def test_one_bad_record_never_stops_a_report_of_the_others(tmp_path, capsys):
         told = capsys.readouterr()
         assert end.value.code == 1 and "counts 170 of the 100 test images of task 2" in told.err
     assert "| vpt-seq | 60.00 |" in (tmp_path / "out" / "toy-3-toy_vit-16px" / "table.md").read_text()
-    assert "VPT-NSP², seed 2024: its record is damaged, not in the table." in (tmp_path / "out" / "toy-3-toy_vit-16px" / "table.md").read_text()
+    assert (
+        "VPT-NSP², seed 2024: its record is damaged, not in the table."
+        in (tmp_path / "out" / "toy-3-toy_vit-16px" / "table.md").read_text()
+    )
     with pytest.raises(SystemExit) as end:
         main(["status", "--results", str(tmp_path)])
     assert end.value.code in (0, None) and "1 finished, 1 damaged" in capsys.readouterr().out
@@ -105,11 +133,34 @@ def test_a_record_whose_label_selects_nothing_is_left_out_of_reports_by_name(tmp
     with pytest.raises(SystemExit) as end:
         main(["report", "--results", str(tmp_path), "--out", str(tmp_path / "out")])
     told = capsys.readouterr()
-    assert end.value.code == 1 and "'vpt-nsp2[eta=' is not a method with options" in told.err and "| vpt-seq |" in told.out
+    assert (
+        end.value.code == 1
+        and "'vpt-nsp2[eta=' is not a method with options" in told.err
+        and "| vpt-seq |" in told.out
+    )
     assert len(list(Store(tmp_path).records())) == 2
 
 
-STRANGE = [None, 0, -1, 2**70, 1e300, float("nan"), "", "x", "a[b", "²", [], [1], [[1]], {}, {"a": 1}, True, "../..", -0.5]
+STRANGE = [
+    None,
+    0,
+    -1,
+    2**70,
+    1e300,
+    float("nan"),
+    "",
+    "x",
+    "a[b",
+    "²",
+    [],
+    [1],
+    [[1]],
+    {},
+    {"a": 1},
+    True,
+    "../..",
+    -0.5,
+]
 
 
 def places(value, above=()):
@@ -134,7 +185,9 @@ def test_whatever_stands_in_a_record_it_is_believed_left_out_by_name_or_unreadab
         store = results(Path(root), [WHOLE])
         folder = store.root / "runs" / f"vpt-nsp2-{run_id(values)}"
         folder.mkdir(exist_ok=True)
-        seal = f'{{"digest": "{sha256(content.encode()).hexdigest()}", "run_id": "{run_id(values)}", "record":'
+        seal = (
+            f'{{"digest": "{sha256(content.encode()).hexdigest()}", "run_id": "{run_id(values)}", "record":'
+        )
         (folder / "record.json").write_text(f"{seal}\n{content}\n}}\n")
         records, left_out = write.read_records(store)
         assert len(records) + len(left_out) == 2 and all(folder.name in found.reason for found in left_out)

@@ -28,12 +28,24 @@ def call(tmp_path, monkeypatch, capsys):
     return called
 
 
-COMMANDS = [["ls", "runs"], ["status"], ["report"], ["export"], ["clean", "--failed"], ["certify", "abc"], ["compare", "seq", "nsp2"]]
+COMMANDS = [
+    ["ls", "runs"],
+    ["status"],
+    ["report"],
+    ["export"],
+    ["clean", "--failed"],
+    ["certify", "abc"],
+    ["compare", "seq", "nsp2"],
+]
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_a_results_folder_that_is_none_is_one_line(call, words):
-    for folder, said in (("file", "is not a folder"), (LONG, "cannot be a results folder: File name too long"), ("file/x", "Not a directory")):
+    for folder, said in (
+        ("file", "is not a folder"),
+        (LONG, "cannot be a results folder: File name too long"),
+        ("file/x", "Not a directory"),
+    ):
         code, err = call(*words, "--results", folder)
         assert code == 2 and said in err and "--results" in err
     code, err = call(*words, "--results", "vanished")

@@ -41,7 +41,11 @@ def command(capsys, *words):
 
 def files(root: Path) -> dict[str, bytes | None]:
     """Everything in a folder but the index, with its content where it is a file."""
-    paths = [path for path in sorted(root.rglob("*")) if path.name != "index.json" and not path.name.endswith(".lock")]
+    paths = [
+        path
+        for path in sorted(root.rglob("*"))
+        if path.name != "index.json" and not path.name.endswith(".lock")
+    ]
     return {str(path.relative_to(root)): path.read_bytes() if path.is_file() else None for path in paths}
 
 
@@ -64,9 +68,18 @@ def lacking(tmp_path):
 def test_what_is_not_there_is_missing_and_what_may_not_be_looked_at_is_not(tmp_path):
     (tmp_path / "file").write_text("")
     (tmp_path / "link").symlink_to("nothing")
-    assert is_missing(tmp_path / "a") and is_missing(tmp_path / "a" / "b" / "c") and not is_missing(tmp_path / "file")
+    assert (
+        is_missing(tmp_path / "a")
+        and is_missing(tmp_path / "a" / "b" / "c")
+        and not is_missing(tmp_path / "file")
+    )
     assert content_of(tmp_path / "a") is None and content_of(tmp_path / "file") == b""
-    for path in (tmp_path / "file" / "a", tmp_path / "link", tmp_path / "link" / "a" / "b", tmp_path / ("a" * 300)):
+    for path in (
+        tmp_path / "file" / "a",
+        tmp_path / "link",
+        tmp_path / "link" / "a" / "b",
+        tmp_path / ("a" * 300),
+    ):
         with pytest.raises(CannotRead, match="it was left as it is"):
             is_missing(path)
         with pytest.raises(CannotRead, match="it was left as it is"):
@@ -88,7 +101,11 @@ def test_a_folder_that_may_not_be_listed_is_not_taken_for_an_empty_one(tmp_path,
     with pytest.raises(CannotRead, match="Permission denied"):
         entries(store.folder(SEQ.spec), "*")
     done = merge(Store(tmp_path / "all"), [store], compact=False)
-    assert done.copied == 0 and "Permission denied" in done.lacking[0] and not Store(tmp_path / "all").holds(SEQ.spec)
+    assert (
+        done.copied == 0
+        and "Permission denied" in done.lacking[0]
+        and not Store(tmp_path / "all").holds(SEQ.spec)
+    )
 
 
 def test_it_is_listed_as_unreadable_with_the_reason_and_exit_code_1(store, capsys):
@@ -116,22 +133,34 @@ def test_run_and_certify_change_nothing_and_say_why(store, capsys):
         runner.recertify(spec, store, "cpu", 1, print)
     code, _, err = command(capsys, "certify", spec.run_id(), "--results", store.root)
     assert code == 1 and "cannot read" in err
-    [finished, unread] = orchestrator.execute([SEQ.spec, spec], store, orchestrator.Manner("cpu"), Console(quiet=True))
+    [finished, unread] = orchestrator.execute(
+        [SEQ.spec, spec], store, orchestrator.Manner("cpu"), Console(quiet=True)
+    )
     assert (finished.state, finished.failure) == ("finished", None)
-    assert (unread.state, unread.record, unread.trained) == ("unreadable", None, False) and "cannot read" in unread.failure
+    assert (unread.state, unread.record, unread.trained) == (
+        "unreadable",
+        None,
+        False,
+    ) and "cannot read" in unread.failure
     assert files(store.root) == before
 
 
 def test_a_report_says_which_run_its_numbers_lack(lacking, tmp_path, capsys):
     code, out, err = command(capsys, "report", "--results", lacking.root, "--out", tmp_path / "out")
-    assert code == 1 and "left out: cannot read" in err and "could not be read or believed, and the numbers above lack it" in err
+    assert (
+        code == 1
+        and "left out: cannot read" in err
+        and "could not be read or believed, and the numbers above lack it" in err
+    )
     assert "| vpt-seq | 60.00 |" in out
 
 
 def test_a_report_file_that_does_not_ask_for_it_ends_well_and_one_that_does_with_1(lacking, tmp_path, capsys):
     for row, expected in (("seq", 0), ("nsp2", 1)):
         layout = tmp_path / f"{row}.toml"
-        layout.write_text(f'title = "T"\n[[table]]\nname = "t"\ntitle = "t"\ncolumns = ["glyphs/3"]\nrows = ["{row}"]\n')
+        layout.write_text(
+            f'title = "T"\n[[table]]\nname = "t"\ntitle = "t"\ncolumns = ["glyphs/3"]\nrows = ["{row}"]\n'
+        )
         code, _, err = command(capsys, "report", layout, "--results", lacking.root, "--out", tmp_path / "out")
         assert (code, "cannot read" in err) == (expected, True), err
 
@@ -140,11 +169,18 @@ def test_an_export_has_a_line_without_numbers_for_it(lacking, tmp_path, capsys):
     code, _, err = command(capsys, "export", "--results", lacking.root, "--out", tmp_path / "runs.csv")
     first, *rest = (tmp_path / "runs.csv").read_text().splitlines()
     lines = [dict(zip(first.split(","), line.split(","), strict=True)) for line in rest]
-    states = {line["method"]: (line["status"], line["accuracy_task_mean"] != "", line["run_id"]) for line in lines}
+    states = {
+        line["method"]: (line["status"], line["accuracy_task_mean"] != "", line["run_id"]) for line in lines
+    }
     assert states["vpt-seq"][:2] == ("finished", True)
     assert states["vpt-nsp2"] == ("unreadable", False, NSP2.spec.run_id())
     assert code == 1 and "without numbers: cannot read" in err
-    assert command(capsys, "export", "--what", "matrix", "--results", lacking.root, "--out", tmp_path / "m.csv")[0] == 1
+    assert (
+        command(capsys, "export", "--what", "matrix", "--results", lacking.root, "--out", tmp_path / "m.csv")[
+            0
+        ]
+        == 1
+    )
 
 
 def test_a_comparison_that_may_lack_it_exits_with_1(lacking, tmp_path, capsys):
@@ -163,7 +199,9 @@ def test_merging_neither_takes_it_nor_replaces_it(store, tmp_path, capsys):
     before = files(store.root)
     whole = results(tmp_path / "whole", [SEQ, NSP2])
     done = merge(store, [whole], compact=False)
-    assert done.copied == 0 and any("since what the target has of it cannot be read" in line for line in done.lacking)
+    assert done.copied == 0 and any(
+        "since what the target has of it cannot be read" in line for line in done.lacking
+    )
     assert files(store.root) == before
     assert merge(whole, [store], compact=False).lacking == []  # what the target has is finished
 
@@ -175,12 +213,26 @@ def test_plan_and_check_name_it_and_exit_with_1(toy_request, whole_run, tmp_path
     options = [f"--{key.replace('_', '-')}={value}" for key, value in toy_request.items() if key != "set"]
     options += [f"--set={key}={value}" for key, value in {**toy_request["set"], "precision": "fp32"}.items()]
     for name in ("plan", "check", "status"):
-        code, out, err = command(capsys, name, "--methods", "nsp2", *options, "--results", tmp_path, "--device", "cpu")
+        code, out, err = command(
+            capsys, name, "--methods", "nsp2", *options, "--results", tmp_path, "--device", "cpu"
+        )
         assert code == 1 and "unreadable" in out and "cannot read" in out + err and "could not be read" in err
     before = files(tmp_path)
     shutil.copytree(tmp_path, tmp_path / "here")
     runs.execute(make_plan(Request(**{**toy_request, "methods": "seq"})).specs[0], tmp_path)
-    code, out, err = command(capsys, "run", "--methods", "seq,nsp2", *options, "--results", tmp_path, "--out", tmp_path / "o", "--device", "cpu")
+    code, out, err = command(
+        capsys,
+        "run",
+        "--methods",
+        "seq,nsp2",
+        *options,
+        "--results",
+        tmp_path,
+        "--out",
+        tmp_path / "o",
+        "--device",
+        "cpu",
+    )
     assert code == 1 and "1 of 2 runs could not be read and were not started" in err and "| VPT-Seq |" in out
     assert "VPT-NSP², seed 2024: its record could not be read, not in the table" in out
     assert {name: content for name, content in files(tmp_path).items() if name in before} == before
@@ -229,7 +281,11 @@ def test_a_record_of_a_newer_version_is_not_taken_for_damaged(tmp_path):
     values = json.loads(path.read_text())["record"] | {"energy_joules": 3.5}
     path.write_text(json.dumps({"digest": digest(values), "run_id": found.spec.run_id(), "record": values}))
     state = state_of(store, found.spec)
-    assert state.name == "unreadable" and "written by another version" in state.reason and "energy_joules" in state.reason
+    assert (
+        state.name == "unreadable"
+        and "written by another version" in state.reason
+        and "energy_joules" in state.reason
+    )
     path.write_text(path.read_text().replace("3.5", "4.5"))
     assert state_of(store, found.spec).name == "damaged"
 
@@ -254,7 +310,12 @@ def test_an_imported_matrix_that_cannot_be_read_or_used_is_left_out_by_name(tmp_
     (tmp_path / "imported" / "a.json").mkdir(parents=True)
     (tmp_path / "imported" / "b.json").write_text("{}")
     code, out, err = command(capsys, "report", "--results", tmp_path, "--out", tmp_path / "out")
-    assert code == 1 and "cannot read" in err and "b.json is not an imported matrix" in err and "| vpt-seq | 60.00 |" in out
+    assert (
+        code == 1
+        and "cannot read" in err
+        and "b.json is not an imported matrix" in err
+        and "| vpt-seq | 60.00 |" in out
+    )
     with pytest.raises(CannotRead):
         imported.records(tmp_path)
 
@@ -291,4 +352,9 @@ def test_of_many_that_cannot_be_read_the_first_are_named_and_the_others_counted(
     for found in many:
         UNREADABLE["is a folder"](store.folder(found.spec))
     code, _, err = command(capsys, "clean", "--damaged", "--results", tmp_path)
-    assert code == 1 and err.count("cannot read") == 10 and "and 2 more like these" in err and "12 runs could not be read" in err
+    assert (
+        code == 1
+        and err.count("cannot read") == 10
+        and "and 2 more like these" in err
+        and "12 runs could not be read" in err
+    )

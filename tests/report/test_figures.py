@@ -19,7 +19,9 @@ BETTER = [[80], [80, 60], [75, 75, 60]]  # accuracy 80, 70, 70; forgetting -5
 
 def panel(records, rows=None):
     [benchmark] = group(records)
-    return Panel("p", [(row.title, row) for row in benchmark.rows if rows is None or row.title in rows], benchmark.rows)
+    return Panel(
+        "p", [(row.title, row) for row in benchmark.rows if rows is None or row.title in rows], benchmark.rows
+    )
 
 
 def test_accuracy_after_each_task_is_mean_and_spread_over_seeds():
@@ -31,7 +33,10 @@ def test_accuracy_after_each_task_is_mean_and_spread_over_seeds():
 
 @pytest.mark.parametrize("kind", [curves.accuracy, curves.losses, curves.cost])
 def test_a_row_has_one_colour_in_all_panels_also_where_others_are_missing(kind):
-    followed = [record(name, SEQ, losses=[[0.1], [0.2, 0.3], [0.4, 0.5]]) for name in ("vpt-seq", "vpt-pgp", "vpt-nsp2")]
+    followed = [
+        record(name, SEQ, losses=[[0.1], [0.2, 0.3], [0.4, 0.5]])
+        for name in ("vpt-seq", "vpt-pgp", "vpt-nsp2")
+    ]
     drawn = kind([panel(followed), panel([followed[0], followed[2]])], Conventions())
     colours = {}
     for axis in drawn.figure.axes:
@@ -59,7 +64,10 @@ def test_the_pareto_front_holds_what_no_other_beats_in_both():
 
 def test_the_trade_off_shows_every_value_of_the_option_and_what_differs_in_nothing_else():
     records = [record("vpt-nsp2", SEQ), record("vpt-nsp2[eta=1.0]", BETTER, options={"eta": 1.0})]
-    records += [record("vpt-nsp2[eta=0.9,batch=4]", BETTER, options={"eta": 0.9, "batch": 4}), record("vpt-seq", SEQ, options={"eta": 0.5})]
+    records += [
+        record("vpt-nsp2[eta=0.9,batch=4]", BETTER, options={"eta": 0.9, "batch": 4}),
+        record("vpt-seq", SEQ, options={"eta": 0.5}),
+    ]
     drawn = bars.tradeoff([panel(records, ["VPT-NSP²"])], Conventions())
     assert [line[2:4] + line[5:6] + line[-1:] for line in drawn.numbers[1:]] == [
         (0.97, pytest.approx(60), pytest.approx(20), False),
@@ -69,10 +77,16 @@ def test_the_trade_off_shows_every_value_of_the_option_and_what_differs_in_nothi
 
 
 def test_a_trade_off_joins_neither_versions_nor_class_orders_and_needs_numbers():
-    records = [record("vpt-nsp2", SEQ), record("vpt-nsp2[eta=1.0]", BETTER, options={"eta": 1.0}, method_version=2)]
+    records = [
+        record("vpt-nsp2", SEQ),
+        record("vpt-nsp2[eta=1.0]", BETTER, options={"eta": 1.0}, method_version=2),
+    ]
     records += [record("vpt-nsp2[eta=0.9]", BETTER, options={"eta": 0.9}, order="natural")]
     assert bars.tradeoff([panel(records, ["VPT-NSP²"])], Conventions()) is None
-    words = [record("vpt-nsp2[subspace=iso]", SEQ, options={"subspace": "iso"}), record("vpt-nsp2", SEQ, options={"subspace": "nsp"})]
+    words = [
+        record("vpt-nsp2[subspace=iso]", SEQ, options={"subspace": "iso"}),
+        record("vpt-nsp2", SEQ, options={"subspace": "nsp"}),
+    ]
     with pytest.raises(InputError, match=r"subspace of VPT-NSP² .* is not a number \(iso, nsp\)"):
         bars.tradeoff([panel(words)], Conventions(), "subspace")
 
@@ -80,13 +94,20 @@ def test_a_trade_off_joins_neither_versions_nor_class_orders_and_needs_numbers()
 def test_what_users_name_is_no_formula_and_a_dot_in_a_name_stays(tmp_path):
     shown = panel([record("vpt-seq[a $x$ b $ c_$]", SEQ)])
     shown = Panel("p $ $x_", [(f"{name} $ $", row) for name, row in shown.rows], shown.others)
-    paths = [files.files("accuracy", "eta", [shown], Conventions(), tmp_path / name) for name in ("acc.v1", "acc.v2")]
-    assert {path.name for found in paths for path in found} == {f"acc.v{n}.{suffix}" for n in (1, 2) for suffix in ("png", "pdf", "csv")}
+    paths = [
+        files.files("accuracy", "eta", [shown], Conventions(), tmp_path / name)
+        for name in ("acc.v1", "acc.v2")
+    ]
+    assert {path.name for found in paths for path in found} == {
+        f"acc.v{n}.{suffix}" for n in (1, 2) for suffix in ("png", "pdf", "csv")
+    }
 
 
 def test_pre_training_bars_need_both_rows_on_a_backbone():
     one = panel([record("vpt-seq", SEQ), record("vpt-nsp2", BETTER)])
-    other = panel([record("vpt-seq", SEQ, backbone=TOY_VIT.model_copy(update={"name": "b"}), weights_sha256="w2")])
+    other = panel(
+        [record("vpt-seq", SEQ, backbone=TOY_VIT.model_copy(update={"name": "b"}), weights_sha256="w2")]
+    )
     drawn = bars.pretraining([one, other], Conventions())
     assert [line[1:4] for line in drawn.numbers[1:]] == [
         ("vpt-seq", "accuracy", pytest.approx(60)), ("VPT-NSP²", "accuracy", pytest.approx(70)),
@@ -98,17 +119,43 @@ def test_pre_training_bars_need_both_rows_on_a_backbone():
 def test_the_heat_map_says_how_far_each_task_is_below_its_best():
     found = record("vpt-nsp2", BETTER)
     assert bars.fallen(found) == [[0], [0, 0], [pytest.approx(5), 0, 0]]  # 80, 80, 75; 60, 75; 60
-    drawn = bars.matrix([panel([found, record("vpt-seq", SEQ), record("vpt-joint", [[90, 90, 93]], joint=True)])], Conventions())
-    assert len(drawn.numbers) == 1 + 2 * 6 and drawn.numbers[4] == ("p", "VPT-NSP²", "2024", 3, 1, 75.0, pytest.approx(5))
+    drawn = bars.matrix(
+        [panel([found, record("vpt-seq", SEQ), record("vpt-joint", [[90, 90, 93]], joint=True)])],
+        Conventions(),
+    )
+    assert len(drawn.numbers) == 1 + 2 * 6 and drawn.numbers[4] == (
+        "p",
+        "VPT-NSP²",
+        "2024",
+        3,
+        1,
+        75.0,
+        pytest.approx(5),
+    )
 
 
 def test_cost_is_the_time_of_all_tasks_with_the_machines_it_was_measured_on():
-    drawn = curves.cost([panel([record("vpt-seq", SEQ, 1, seconds=2.0), record("vpt-seq", SEQ, 2, seconds=4.0)])], Conventions())
-    assert drawn.numbers[1] == ("p", "vpt-seq", 9.0, pytest.approx(18**0.5), pytest.approx(60), 0.0, 2, "P")  # 6 and 12 seconds
+    drawn = curves.cost(
+        [panel([record("vpt-seq", SEQ, 1, seconds=2.0), record("vpt-seq", SEQ, 2, seconds=4.0)])],
+        Conventions(),
+    )
+    assert drawn.numbers[1] == (
+        "p",
+        "vpt-seq",
+        9.0,
+        pytest.approx(18**0.5),
+        pytest.approx(60),
+        0.0,
+        2,
+        "P",
+    )  # 6 and 12 seconds
 
 
 def test_every_kind_is_written_as_picture_vector_file_and_numbers(tmp_path):
-    etas = [record(f"vpt-nsp2[eta={eta}]", BETTER, options={"eta": eta}, losses=[[0.1], [0.2, 0.3], [0.4, 0.5]]) for eta in (0.5, 0.9)]
+    etas = [
+        record(f"vpt-nsp2[eta={eta}]", BETTER, options={"eta": eta}, losses=[[0.1], [0.2, 0.3], [0.4, 0.5]])
+        for eta in (0.5, 0.9)
+    ]
     both = [panel([record("vpt-seq", SEQ, losses=[[0.1], [0.2, 0.3], [0.4, 0.5]]), *etas])]
     for name in files.KINDS:
         shown = [Panel("p", both[0].rows[:2], both[0].others)]
@@ -122,16 +169,23 @@ def test_every_kind_is_written_as_picture_vector_file_and_numbers(tmp_path):
 
 
 def test_a_figure_without_chosen_rows_shows_the_most_accurate_and_says_so(tmp_path, monkeypatch):
-    records = [record(f"vpt-seq[batch={b}]", [[50 + b], [50 + b] * 2, [50 + b] * 3], options={"batch": b}) for b in range(20)]
+    records = [
+        record(f"vpt-seq[batch={b}]", [[50 + b], [50 + b] * 2, [50 + b] * 3], options={"batch": b})
+        for b in range(20)
+    ]
     [benchmark] = group(records)
     written = [Path(f"{name}.{suffix}") for name in ("accuracy", "cost") for suffix in ("png", "pdf", "csv")]
     for folder in (tmp_path / "earlier", tmp_path):  # the drawing process keeps the folder it was started in
         folder.mkdir(exist_ok=True)
         monkeypatch.chdir(folder)
-        assert [path for wait in choose.of_benchmark(benchmark, Conventions(), Path(".")) for path in wait()] == written
+        assert [
+            path for wait in choose.of_benchmark(benchmark, Conventions(), Path(".")) for path in wait()
+        ] == written
     with open(tmp_path / "accuracy.csv", encoding="utf-8") as file:
         lines = list(csv.DictReader(file))
-    assert len({line["row"] for line in lines}) == 12 and {line["panel"] for line in lines} == {"toy/3: the 12 most accurate of 20"}
+    assert len({line["row"] for line in lines}) == 12 and {line["panel"] for line in lines} == {
+        "toy/3: the 12 most accurate of 20"
+    }
     assert min(float(line["accuracy_mean"]) for line in lines) == pytest.approx(58)
 
 
@@ -140,7 +194,9 @@ def test_a_figure_grows_with_its_legend_and_every_curve_stays_in_sight(recwarn):
     rows = panel([record(f"vpt-seq[batch={k}]", SEQ, options={"batch": k}) for k in range(12)]).rows
     title = "glyphs/10 (smoke benchmark): the 12 most accurate of 17"
     with matplotlib.rc_context(curves.STYLE):
-        drawn = curves.accuracy([Panel(title, [(name, row) for name, (_, row) in zip(names, rows, strict=True)])], Conventions())
+        drawn = curves.accuracy(
+            [Panel(title, [(name, row) for name, (_, row) in zip(names, rows, strict=True)])], Conventions()
+        )
         drawn.figure.draw_without_rendering()
     axis, [legend] = drawn.figure.axes[0], drawn.figure.legends
     assert axis.title.get_window_extent().x1 < drawn.figure.bbox.x1
@@ -161,12 +217,23 @@ def test_a_drawing_process_that_was_ended_from_outside_is_said_and_another_draws
     assert workers.result(workers.submit()) == []
 
 
-def test_characters_that_the_font_lacks_are_named_in_one_line_and_a_name_with_a_low_line_stays_in_the_legend(tmp_path, capsys, recwarn):
-    named = panel([record("vpt-seq", SEQ, display="_base"), record("vpt-nsp2", BETTER, display="中文 $x$\x1b")])
+def test_characters_that_the_font_lacks_are_named_in_one_line_and_a_name_with_a_low_line_stays_in_the_legend(
+    tmp_path, capsys, recwarn
+):
+    named = panel(
+        [record("vpt-seq", SEQ, display="_base"), record("vpt-nsp2", BETTER, display="中文 $x$\x1b")]
+    )
     drawn = curves.accuracy([named], Conventions())
-    assert [label.strip() for label in drawn.figure.axes[0].get_legend_handles_labels()[1]] == ["_base", r"中文 \$x\$\x1b"]
+    assert [label.strip() for label in drawn.figure.axes[0].get_legend_handles_labels()[1]] == [
+        "_base",
+        r"中文 \$x\$\x1b",
+    ]
     assert len(files.files("accuracy", "eta", [named], Conventions(), tmp_path / "a")) == 3
-    assert capsys.readouterr().err == "warning: a: the font of figures lacks 中 (U+4E2D), 文 (U+6587); give other titles\n" and not recwarn
+    assert (
+        capsys.readouterr().err
+        == "warning: a: the font of figures lacks 中 (U+4E2D), 文 (U+6587); give other titles\n"
+        and not recwarn
+    )
 
 
 def test_values_of_eta_that_are_no_numbers_have_no_trade_off_and_stop_no_other_figure(tmp_path):

@@ -14,16 +14,20 @@ from cl_bench.report import write
 SEQ = [[80], [60, 70], [50, 60, 70]]
 BETTER = [[80], [80, 60], [75, 75, 60]]
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-QUIET = (
-    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking --disable-component-update --disable-sync"
-)
+QUIET = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking --disable-component-update --disable-sync"
 
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
     root = tmp_path_factory.mktemp("page")
-    records = [record("vpt-seq", SEQ, seed, command=f"cl-bench run --methods vpt-seq --seeds {seed},") for seed in (1, 2)]
-    records += [record("vpt-nsp2", BETTER, 1, command="cl-bench run --methods 'vpt-nsp2[eta=<1>]'"), record("vpt-pgp", SEQ[:1], 1, "failed")]
+    records = [
+        record("vpt-seq", SEQ, seed, command=f"cl-bench run --methods vpt-seq --seeds {seed},")
+        for seed in (1, 2)
+    ]
+    records += [
+        record("vpt-nsp2", BETTER, 1, command="cl-bench run --methods 'vpt-nsp2[eta=<1>]'"),
+        record("vpt-pgp", SEQ[:1], 1, "failed"),
+    ]
     records += [record("vpt-joint", [[90, 90, 93]], 1, joint=True)]
     write.of_records(records, results(root / "results", records), root / "out", Conventions())
     return records, root / "out" / "report.html"
@@ -66,8 +70,12 @@ def test_behind_every_number_stand_run_ids_commands_settings_and_environment(pag
 
 
 def test_what_stands_behind_a_number_is_in_the_convention_of_the_table(tmp_path):
-    found = record("vpt-seq", [[80], [60, 70], [50, 60, 70]]).model_copy(update={"test_sizes": (100, 1000, 100)})
-    write.of_records([found], results(tmp_path / "results", [found]), tmp_path / "out", Conventions("sample", "diagonal"))
+    found = record("vpt-seq", [[80], [60, 70], [50, 60, 70]]).model_copy(
+        update={"test_sizes": (100, 1000, 100)}
+    )
+    write.of_records(
+        [found], results(tmp_path / "results", [found]), tmp_path / "out", Conventions("sample", "diagonal")
+    )
     text = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     assert text.count("15.00") == 2 and "accuracy 15.00" in text  # 180 of 1200 images
 
@@ -75,7 +83,10 @@ def test_what_stands_behind_a_number_is_in_the_convention_of_the_table(tmp_path)
 def chromium(path, *options):
     profile = path.parent / "profile"
     return subprocess.run(
-        [BROWSER, *QUIET.split(), f"--user-data-dir={profile}", *options, path.as_uri()], capture_output=True, text=True, timeout=120
+        [BROWSER, *QUIET.split(), f"--user-data-dir={profile}", *options, path.as_uri()],
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
 
 
@@ -87,9 +98,16 @@ def test_the_page_is_drawn_by_a_browser_and_its_tables_sort(page, tmp_path):
     chromium(path, "--window-size=1200,1600", f"--screenshot={tmp_path / 'page.png'}")
     with Image.open(tmp_path / "page.png") as picture:
         colours = picture.convert("RGB").getcolors(maxcolors=1 << 24)
-        assert picture.size == (1200, 1600) and len(colours) > 100  # text, lines and figures, not a blank page
+        assert (
+            picture.size == (1200, 1600) and len(colours) > 100
+        )  # text, lines and figures, not a blank page
     sorted_page = path.with_name("sorted.html")
     click = "document.querySelectorAll('table.sortable th button')[1].click();"
-    sorted_page.write_text(path.read_text(encoding="utf-8").replace("</body>", f"<script>{click}</script></body>"), encoding="utf-8")
-    rows = re.findall(r'<tr class="[^"]*">\s*<td class="word">([^<]*)</td>', chromium(sorted_page, "--dump-dom").stdout)
+    sorted_page.write_text(
+        path.read_text(encoding="utf-8").replace("</body>", f"<script>{click}</script></body>"),
+        encoding="utf-8",
+    )
+    rows = re.findall(
+        r'<tr class="[^"]*">\s*<td class="word">([^<]*)</td>', chromium(sorted_page, "--dump-dom").stdout
+    )
     assert rows == ["vpt-seq", "VPT-NSP²", "vpt-joint", "vpt-pgp"]  # 60, 70, 91, and what is missing last

@@ -10,7 +10,11 @@ from cl_bench.records.store import Store
 from cl_bench.report import spec, write
 
 ROOT = Path(__file__).resolve().parents[2]
-LAYOUT, COMMITTED, RESULTS = ROOT / "reports" / "reference.toml", ROOT / "reports" / "reference", ROOT / "results" / "reference"
+LAYOUT, COMMITTED, RESULTS = (
+    ROOT / "reports" / "reference.toml",
+    ROOT / "reports" / "reference",
+    ROOT / "results" / "reference",
+)
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +41,11 @@ def without_intervals(path):
 def test_its_numbers_are_those_of_an_independent_computation():
     for name, lines in recompute.cells(LAYOUT, RESULTS).items():
         text = (COMMITTED / f"{name}.md").read_text(encoding="utf-8").partition("Differences")[0]
-        rows = [line for line in text.splitlines() if line.startswith("| ") and "Acc." not in line and "published" not in line]
+        rows = [
+            line
+            for line in text.splitlines()
+            if line.startswith("| ") and "Acc." not in line and "published" not in line
+        ]
         plain = [re.sub(r"<sup>.*?</sup>|</?\w+>|\*\*", "", row).strip("|").split("|") for row in rows]
         assert [[cell.strip() for cell in cells[-len(lines[0]) :]] for cells in plain] == lines
 
@@ -48,7 +56,9 @@ def test_every_run_has_three_seeds_a_clean_commit_and_is_inductive():
     for found in records:
         seeds.setdefault(found.spec.family_id(), []).append(found.spec.order_seed)
         assert found.status == "done" and found.certificate.inductive
-        assert all(place["git_commit"] and "changes" not in place["git_commit"] for place in found.environments)
+        assert all(
+            place["git_commit"] and "changes" not in place["git_commit"] for place in found.environments
+        )
     assert all(sorted(own) == [2024, 2025, 2026] for own in seeds.values()) and len(seeds) >= 9
 
 

@@ -57,7 +57,10 @@ def rows_with_answers(tmp_path, seeds=(1, 2), orders=None, spoil=None):
         for name, correct in (("vpt-seq", SEQ), ("vpt-nsp2", BETTER))
         for seed in seeds
     ]
-    right = {found.spec.run_id(): answered(found.correct[-1], rng, order=found.spec.task_classes) for found in records}
+    right = {
+        found.spec.run_id(): answered(found.correct[-1], rng, order=found.spec.task_classes)
+        for found in records
+    }
     if spoil:
         spoil(records, right)
     store = results(tmp_path, records, right)
@@ -73,7 +76,9 @@ def test_the_interval_is_that_of_drawing_the_test_images_again(tmp_path, orders)
     assert found.mean == pytest.approx(0.1) and found.p is None and len(found.differences) == 2
     by_name = {(r.spec.label, r.spec.init_seed): right[r.spec.run_id()][0].astype(float) for r in records}
     per_image = sum(by_name["vpt-nsp2", seed] - by_name["vpt-seq", seed] for seed in (1, 2)) / 2
-    assert per_image.mean() == pytest.approx(0.1)  # all tasks have as many images, so their mean is that of all
+    assert per_image.mean() == pytest.approx(
+        0.1
+    )  # all tasks have as many images, so their mean is that of all
     rng, drawn = np.random.default_rng(1), []
     for _ in range(4000):
         if orders is None:
@@ -98,13 +103,20 @@ def test_without_predictions_that_belong_to_the_counts_and_images_there_is_no_in
         elif spoil == "other counts":
             right[run] = (~right[run][0], right[run][1])
         else:
-            right[run] = (right[run][0][::-1], right[run][1][::-1])  # the same counts of classes, in another order of images
+            right[run] = (
+                right[run][0][::-1],
+                right[run][1][::-1],
+            )  # the same counts of classes, in another order of images
 
     records = None
     if spoil == "other images":
         # palindromic counts, so that the reversed answers still agree with the record
         records = [[80], [60, 70], [50, 60, 50]]
-    seq, nsp2, answers, *_ = rows_with_answers(tmp_path, spoil=change) if records is None else _palindromic(tmp_path, records, change)
+    seq, nsp2, answers, *_ = (
+        rows_with_answers(tmp_path, spoil=change)
+        if records is None
+        else _palindromic(tmp_path, records, change)
+    )
     found = significance.compare(nsp2, seq, "accuracy", Conventions(), (answers, answers))
     assert found.interval is None and found.differences
 
@@ -127,13 +139,20 @@ def test_a_file_of_predictions_that_is_cut_short_gives_no_interval(tmp_path):
 
 def test_a_stricter_level_makes_a_wider_interval(tmp_path):
     seq, nsp2, answers, *_ = rows_with_answers(tmp_path)
-    wide, usual = (significance.compare(nsp2, seq, "accuracy", Conventions(), (answers, answers), level).interval for level in (0.005, 0.05))
+    wide, usual = (
+        significance.compare(nsp2, seq, "accuracy", Conventions(), (answers, answers), level).interval
+        for level in (0.005, 0.05)
+    )
     assert wide[0] < usual[0] < usual[1] < wide[1]
 
 
 def test_runs_are_paired_by_benchmark_class_order_and_seeds_alone():
     records = [record("vpt-seq", SEQ, seed) for seed in (1, 2, 3)]
-    records += [record("vpt-nsp2", BETTER, 2), record("vpt-nsp2", BETTER, 3, task_classes=TASKS[::-1]), record("vpt-nsp2", BETTER, 4)]
+    records += [
+        record("vpt-nsp2", BETTER, 2),
+        record("vpt-nsp2", BETTER, 3, task_classes=TASKS[::-1]),
+        record("vpt-nsp2", BETTER, 4),
+    ]
     [benchmark] = group(records)
     found = significance.pairs(benchmark.rows[1], benchmark.rows[0])
     assert [(own.spec.init_seed, other.spec.init_seed) for own, other in found] == [(2, 2)]
@@ -141,9 +160,17 @@ def test_runs_are_paired_by_benchmark_class_order_and_seeds_alone():
 
 def test_six_seeds_that_agree_get_a_p_and_the_forgetting_no_interval(tmp_path):
     seeds = range(6)
-    [benchmark] = group([record(name, correct, seed) for name, correct in (("vpt-seq", SEQ), ("vpt-nsp2", BETTER)) for seed in seeds])
+    [benchmark] = group(
+        [
+            record(name, correct, seed)
+            for name, correct in (("vpt-seq", SEQ), ("vpt-nsp2", BETTER))
+            for seed in seeds
+        ]
+    )
     answers = Answers(results(tmp_path, []))
-    found = significance.compare(benchmark.rows[1], benchmark.rows[0], "forgetting", Conventions(), (answers, answers))
+    found = significance.compare(
+        benchmark.rows[1], benchmark.rows[0], "forgetting", Conventions(), (answers, answers)
+    )
     assert found.p == pytest.approx(2 / 64) and found.interval is None
     assert found.mean == pytest.approx(-0.25)  # -5 against 20 points
 
@@ -154,7 +181,9 @@ def absurd_sizes(content: bytes) -> bytes:
     with zipfile.ZipFile(buffer, "w") as arrays:
         for name in ("truth.npy", "task_003.npy"):
             header = io.BytesIO()
-            np.lib.format.write_array_header_1_0(header, {"descr": "<i8", "fortran_order": False, "shape": (1 << 58,)})
+            np.lib.format.write_array_header_1_0(
+                header, {"descr": "<i8", "fortran_order": False, "shape": (1 << 58,)}
+            )
             arrays.writestr(name, header.getvalue())
     return buffer.getvalue()
 
@@ -196,7 +225,9 @@ def test_mangled_predictions_give_no_interval_or_the_right_one(tmp_path):
     for _ in range(150):
         data = bytearray(whole)
         for _ in range(draw.choice((1, 3))):
-            data[draw.choice((draw.randrange(len(data)), len(data) - 1 - draw.randrange(120)))] = draw.randrange(256)
+            data[draw.choice((draw.randrange(len(data)), len(data) - 1 - draw.randrange(120)))] = (
+                draw.randrange(256)
+            )
         path.write_bytes(data)
         found = Answers(Store(tmp_path))(records[0])
         assert found is None or np.array_equal(found.right, right)

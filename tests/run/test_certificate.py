@@ -29,7 +29,11 @@ def neighbour(batch):
 
 def test_a_method_that_judges_each_image_by_itself_is_inductive():
     found = certify(alone, toys.stream(TASKS), 3)
-    assert found.inductive and found.images == 42 and found.right_alone == found.right_in_batches == found.right_when_shuffled
+    assert (
+        found.inductive
+        and found.images == 42
+        and found.right_alone == found.right_in_batches == found.right_when_shuffled
+    )
     assert "none is predicted otherwise" in found.sentence()
 
 
@@ -55,9 +59,18 @@ def test_the_counts_are_those_of_a_task_oracle_by_hand():
 
 def test_at_most_512_images_are_asked_in_runs_of_128_spread_over_the_stream():
     stream = toys.stream([[0, 1], [2, 3]], per_class=200)
-    stream = toys.Stream(toys.Sides(toys.images(2, 4, 0), toys.images(2, 4, 0), toys.images(200, 4, 1)), [[0, 1], [2, 3]], stream._preprocess)
+    stream = toys.Stream(
+        toys.Sides(toys.images(2, 4, 0), toys.images(2, 4, 0), toys.images(200, 4, 1)),
+        [[0, 1], [2, 3]],
+        stream._preprocess,
+    )
     inputs, labels = stream.probe(2, 4, 128)
-    assert len(labels) == 512 and labels[:128].max() == 0 and labels[-128:].min() == 3 and sorted(set(labels)) == [0, 1, 2, 3]
+    assert (
+        len(labels) == 512
+        and labels[:128].max() == 0
+        and labels[-128:].min() == 3
+        and sorted(set(labels)) == [0, 1, 2, 3]
+    )
     assert inputs(torch.arange(3).numpy()).shape == (3, 3, 16, 16)
     assert len(stream.probe(1, 4, 128)[1]) == 400
 
@@ -67,7 +80,15 @@ def base(tmp_path_factory):
     root = tmp_path_factory.mktemp("certificate")
     toys.write_folder(root / "data", classes=4, test_per_class=12)
     weights = toys.write_weights(root / "w.safetensors")
-    settings = {"passes": 4, "batch": 8, "learning_rate": 0.02, "top_k": 1, "pool_size": 40, "layers": 2, "batchwise_train": False}
+    settings = {
+        "passes": 4,
+        "batch": 8,
+        "learning_rate": 0.02,
+        "top_k": 1,
+        "pool_size": 40,
+        "layers": 2,
+        "batchwise_train": False,
+    }
     return {
         "dataset": f"folder:{root / 'data'}", "backbone": "test_vit", "weights": str(weights), "image_size": 32, "splits": "2", "set": settings,
     }  # fmt: skip
@@ -76,15 +97,25 @@ def base(tmp_path_factory):
 def test_a_run_ends_with_its_certificate_and_says_what_it_found(base, tmp_path):
     said = []
     honest = execute(spec_of(base, "l2p"), tmp_path, said)
-    assert honest.certificate.inductive and honest.certificate.images == 48 and said[-1].startswith("inductive: of 48 test images")
-    leaky = execute(spec_of(base, "l2p[batchwise_eval=on,layers=1,carry=accumulate,head=prompt]"), tmp_path, said)
+    assert (
+        honest.certificate.inductive
+        and honest.certificate.images == 48
+        and said[-1].startswith("inductive: of 48 test images")
+    )
+    leaky = execute(
+        spec_of(base, "l2p[batchwise_eval=on,layers=1,carry=accumulate,head=prompt]"), tmp_path, said
+    )
     assert leaky.certificate.changed_in_batches > 0 and said[-1].startswith("NOT inductive")
 
 
-def test_a_run_stopped_between_its_last_task_and_its_certificate_makes_it_when_repeated(base, tmp_path, monkeypatch):
+def test_a_run_stopped_between_its_last_task_and_its_certificate_makes_it_when_repeated(
+    base, tmp_path, monkeypatch
+):
     spec = spec_of(base, "l2p")
     with monkeypatch.context() as patched:
-        patched.setattr("cl_bench.run.runner.certify", lambda *arguments: (_ for _ in ()).throw(KeyboardInterrupt))
+        patched.setattr(
+            "cl_bench.run.runner.certify", lambda *arguments: (_ for _ in ()).throw(KeyboardInterrupt)
+        )
         with pytest.raises(KeyboardInterrupt):
             execute(spec, tmp_path)
     assert (Store(tmp_path).load(spec).status, len(Store(tmp_path).load(spec).tasks)) == ("running", 2)
@@ -119,7 +150,10 @@ def test_certify_moves_nothing_and_names_what_is_damaged_file_by_file(base, tmp_
             main(["certify", spec.run_id(), "--results", str(tmp_path), "--device", "cpu"])
         told = capsys.readouterr()
         assert ended.value.code in (code, None) and all(path.name in told.out + told.err for path in damaged)
-        assert sorted(path.name for path in (tmp_path / "runs").rglob("*")) == names and store.load(spec) == record
+        assert (
+            sorted(path.name for path in (tmp_path / "runs").rglob("*")) == names
+            and store.load(spec) == record
+        )
         assert all(path.name not in told.out + told.err for path in whole if path not in damaged)
         for path in damaged:
             path.write_bytes(whole[path])

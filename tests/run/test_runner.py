@@ -23,12 +23,24 @@ from cl_bench.run import assemble, checkpoints
 
 def test_a_record_says_what_happened(whole_run):
     spec, record, root = whole_run
-    assert record.status == "done" and len(record.tasks) == 4 and [len(row) for row in record.correct] == [1, 2, 3, 4]
+    assert (
+        record.status == "done"
+        and len(record.tasks) == 4
+        and [len(row) for row in record.correct] == [1, 2, 3, 4]
+    )
     assert record.test_sizes == (8, 8, 8, 8)
     for index, task in enumerate(record.tasks):
-        assert task.classes == spec.task_classes[index] and task.training_images == 12 and len(task.pass_losses) == 4
-        assert task.images_seen == 12 * (4 + (index < 3))  # one pass of statistics after all but the last task
-        assert all(within >= right for within, right in zip(task.correct_within_task, task.correct, strict=True))
+        assert (
+            task.classes == spec.task_classes[index]
+            and task.training_images == 12
+            and len(task.pass_losses) == 4
+        )
+        assert task.images_seen == 12 * (
+            4 + (index < 3)
+        )  # one pass of statistics after all but the last task
+        assert all(
+            within >= right for within, right in zip(task.correct_within_task, task.correct, strict=True)
+        )
     depth, width = 6, 64
     assert record.tasks[0].trainable_parameters == depth * 4 * width + 2 * (width + 1)
     assert record.environments[0]["torch"] == torch.__version__
@@ -47,7 +59,9 @@ def test_repeating_a_finished_run_trains_nothing(whole_run):
     assert again == record and "already finished" in said[0]
 
 
-@pytest.mark.parametrize(("task", "method"), [(0, "vpt-seq"), *itertools.product((1, 3), ("vpt-nsp2", "vpt-pgp", "vpt-seq"))])
+@pytest.mark.parametrize(
+    ("task", "method"), [(0, "vpt-seq"), *itertools.product((1, 3), ("vpt-nsp2", "vpt-pgp", "vpt-seq"))]
+)
 def test_an_interrupted_run_goes_on_to_the_same_record(toy_request, tmp_path, method, task):
     spec = spec_of(toy_request, method)
     whole = execute(spec, tmp_path / "whole")
@@ -61,7 +75,17 @@ def test_an_interrupted_run_goes_on_to_the_same_record(toy_request, tmp_path, me
 def kill_and_repeat(spec, root, moments, threads="1"):
     """Start `run-one`, SIGKILL it after each given number of seconds, then let it finish."""
     path = write_spec(spec, Store(root).folder(spec))
-    command = [sys.executable, "-m", "cl_bench", "run-one", str(path), "--results", str(root), "--threads", threads]
+    command = [
+        sys.executable,
+        "-m",
+        "cl_bench",
+        "run-one",
+        str(path),
+        "--results",
+        str(root),
+        "--threads",
+        threads,
+    ]
     for seconds in moments:
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         time.sleep(seconds)
@@ -101,7 +125,11 @@ def test_a_failed_run_keeps_its_finished_tasks_and_says_why(toy_request, tmp_pat
     spec = spec_of(toy_request, "seq")
     kind = registry.method_class("vpt-seq")
     original = kind.loss
-    monkeypatch.setattr(kind, "loss", lambda self, batch, task: original(self, batch, task) * (np.nan if task.index == 2 else 1.0))
+    monkeypatch.setattr(
+        kind,
+        "loss",
+        lambda self, batch, task: original(self, batch, task) * (np.nan if task.index == 2 else 1.0),
+    )
     with pytest.raises(RunFailed, match="training loss of task 3 became nan"):
         execute(spec, tmp_path)
     failed = Store(tmp_path).load(spec)
@@ -112,7 +140,9 @@ def test_a_failed_run_keeps_its_finished_tasks_and_says_why(toy_request, tmp_pat
 
 def test_an_error_inside_a_method_fails_the_run_by_its_name(toy_request, tmp_path, monkeypatch):
     spec = spec_of(toy_request, "seq")
-    monkeypatch.setattr(registry.method_class("vpt-seq"), "predict", lambda self, batch: torch.zeros(len(batch), 99))
+    monkeypatch.setattr(
+        registry.method_class("vpt-seq"), "predict", lambda self, batch: torch.zeros(len(batch), 99)
+    )
     with pytest.raises(RunFailed, match="RuntimeError: predict returned scores of shape"):
         execute(spec, tmp_path)
 
@@ -136,8 +166,17 @@ def test_images_or_weights_changed_after_planning_are_refused(toy_request, tmp_p
         execute(spec.model_copy(update={"manifest_digest": "0" * 64}), tmp_path)
     with pytest.raises(InputError, match="weights of 'test_vit' have changed"):
         execute(spec.model_copy(update={"weights_sha256": "0" * 64}), tmp_path)
-    with pytest.raises(InputError, match="weights of 'test_vit' were named by their file when this run was planned"):
-        execute(spec.model_copy(update={"weights_sha256": hashlib.sha256(Path(spec.backbone.weights).read_bytes()).hexdigest()}), tmp_path)
+    with pytest.raises(
+        InputError, match="weights of 'test_vit' were named by their file when this run was planned"
+    ):
+        execute(
+            spec.model_copy(
+                update={
+                    "weights_sha256": hashlib.sha256(Path(spec.backbone.weights).read_bytes()).hexdigest()
+                }
+            ),
+            tmp_path,
+        )
     with pytest.raises(InputError, match="planned for core version 99"):
         execute(spec.model_copy(update={"core_version": 99}), tmp_path)
     with pytest.raises(InputError, match="planned for version 99"):
@@ -148,7 +187,11 @@ def test_validation_never_reads_the_test_side(toy_request, tmp_path, monkeypatch
     kind = registry.source_class("folder")
     spec = spec_of(toy_request, "seq", validation=0.34)
     original = kind.images
-    monkeypatch.setattr(kind, "images", lambda self, side: original(self, side) if side == "train" else pytest.fail("read the test side"))
+    monkeypatch.setattr(
+        kind,
+        "images",
+        lambda self, side: original(self, side) if side == "train" else pytest.fail("read the test side"),
+    )
     record = execute(spec, tmp_path)
     assert record.test_sizes == (4, 4, 4, 4) and record.tasks[0].training_images == 8
     assert "held out" in record.spec.benchmark_name()
@@ -159,19 +202,32 @@ def test_bf16_runs_the_same_path(toy_request, tmp_path):
     assert record.status == "done" and isinstance(record, RunRecord)
 
 
-def test_losses_of_the_first_two_tasks_are_followed_where_asked_for_and_change_nothing_else(toy_request, tmp_path, whole_run):
+def test_losses_of_the_first_two_tasks_are_followed_where_asked_for_and_change_nothing_else(
+    toy_request, tmp_path, whole_run
+):
     spec, plain, _ = whole_run
     asked = spec_of(toy_request, losses=True)
     record = execute(asked, tmp_path)
     assert asked.run_id() == spec.run_id() and record.correct == plain.correct
-    assert [task.checkpoint_sha256 for task in record.tasks] == [task.checkpoint_sha256 for task in plain.tasks]
-    assert plain.tasks[-1].kept_losses is None and [len(task.kept_losses) for task in record.tasks] == [1, 2, 2, 2]
+    assert [task.checkpoint_sha256 for task in record.tasks] == [
+        task.checkpoint_sha256 for task in plain.tasks
+    ]
+    assert plain.tasks[-1].kept_losses is None and [len(task.kept_losses) for task in record.tasks] == [
+        1,
+        2,
+        2,
+        2,
+    ]
     method, stream = after_the_last_task(record, tmp_path)
     for index in (0, 1):
         task = stream.task(index)
         batch = next(task.plain(batch=100))
-        scores = method.predict(batch).detach().double().numpy()[:, list(range(2 * index, 2 * index + 2))] / 4.0  # the tests' temperature
-        right = np.exp(scores)[np.arange(len(batch)), batch.labels.numpy() - 2 * index] / np.exp(scores).sum(1)
+        scores = (
+            method.predict(batch).detach().double().numpy()[:, list(range(2 * index, 2 * index + 2))] / 4.0
+        )  # the tests' temperature
+        right = np.exp(scores)[np.arange(len(batch)), batch.labels.numpy() - 2 * index] / np.exp(scores).sum(
+            1
+        )
         assert record.tasks[-1].kept_losses[index] == pytest.approx(-np.log(right).mean(), rel=1e-4)
 
 

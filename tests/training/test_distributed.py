@@ -25,8 +25,14 @@ from cl_bench.training.trainer import Trainer
 
 def learned(spec, root, helpers=(), **terms):
     store, said = Store(root), []
-    record = runner.run(spec, store, runner.Terms(helpers=helpers, **terms), said.append, lambda progress: None)
-    return record, runner.checkpoints.load_tensors(next(store.folder(spec).glob("checkpoint-*")).read_bytes()), said
+    record = runner.run(
+        spec, store, runner.Terms(helpers=helpers, **terms), said.append, lambda progress: None
+    )
+    return (
+        record,
+        runner.checkpoints.load_tensors(next(store.folder(spec).glob("checkpoint-*")).read_bytes()),
+        said,
+    )
 
 
 @pytest.mark.parametrize("method", ["vpt-nsp2", pytest.param("vpt-pgp", marks=pytest.mark.slow)])
@@ -36,10 +42,19 @@ def test_two_processes_learn_what_one_learns(toy_request, method, tmp_path):
     both, shared, _ = learned(spec, tmp_path / "both", ("cpu",))
     assert own.keys() == shared.keys()
     for name, value in own.items():
-        assert torch.allclose(shared[name].double(), value.double(), rtol=1e-3, atol=1e-3 * float(value.double().abs().max() or 1)), name
-    assert any(not torch.equal(shared[name], own[name]) for name in own)  # the batches were shared: other sums, other last bits
+        assert torch.allclose(
+            shared[name].double(),
+            value.double(),
+            rtol=1e-3,
+            atol=1e-3 * float(value.double().abs().max() or 1),
+        ), name
+    assert any(
+        not torch.equal(shared[name], own[name]) for name in own
+    )  # the batches were shared: other sums, other last bits
     for one, other in zip(alone.tasks, both.tasks, strict=True):
-        assert other.images_seen == one.images_seen and other.pass_losses == pytest.approx(one.pass_losses, rel=1e-3)
+        assert other.images_seen == one.images_seen and other.pass_losses == pytest.approx(
+            one.pass_losses, rel=1e-3
+        )
     assert alone.status == both.status == "done"
     assert both.environments[0]["devices"] == 2 and "devices" not in alone.environments[0]
 
@@ -56,7 +71,9 @@ def test_a_shared_run_is_resumed_where_it_was_stopped(toy_request, tmp_path):
 
 
 def test_what_several_devices_cannot_share_is_refused(toy_request, tmp_path):
-    [spec] = make_plan(Request(**{**toy_request, "methods": "nsp2", "splits": "2", "set": {**runs.QUICK, "batch": 2}})).specs
+    [spec] = make_plan(
+        Request(**{**toy_request, "methods": "nsp2", "splits": "2", "set": {**runs.QUICK, "batch": 2}})
+    ).specs
     with pytest.raises(InputError, match="a batch of 2 images cannot be shared by 3 devices"):
         learned(spec, tmp_path, ("cpu", "cpu"))
     assert not dist.is_initialized()
@@ -71,7 +88,11 @@ def test_gpus_are_grouped_for_runs_and_what_does_not_fit_is_said():
     four = [f"cuda:{index}" for index in range(4)]
     assert [place.device for place in places(four, 10, gpus_per_run=2)] == ["cuda:0,cuda:1", "cuda:2,cuda:3"]
     assert [place.device for place in places(four, 10, gpus_per_run=3)] == ["cuda:0,cuda:1,cuda:2"]
-    for found, settings, message in ((["cpu"], {}, "no usable GPU"), (four[:1], {}, "cuda:0 alone"), (four, {"per_gpu": 2}, "exclude each other")):
+    for found, settings, message in (
+        (["cpu"], {}, "no usable GPU"),
+        (four[:1], {}, "cuda:0 alone"),
+        (four, {"per_gpu": 2}, "exclude each other"),
+    ):
         with pytest.raises(InputError, match=message):
             places(found, 10, gpus_per_run=2, **settings)
 
@@ -85,8 +106,12 @@ def test_a_process_that_ends_early_ends_the_run_with_a_reason(monkeypatch, tmp_p
         found.add([torch.ones(1)])
 
 
-@pytest.mark.parametrize(("codes", "over", "expected"), [((0, 3), False, [3]), ((0, 0), False, []), ((0, 3), True, [])])
-def test_where_nothing_interrupts_a_sum_the_process_ends_with_the_helper_that_failed(codes, over, expected, capsys):
+@pytest.mark.parametrize(
+    ("codes", "over", "expected"), [((0, 3), False, [3]), ((0, 0), False, []), ((0, 3), True, [])]
+)
+def test_where_nothing_interrupts_a_sum_the_process_ends_with_the_helper_that_failed(
+    codes, over, expected, capsys
+):
     context, event, ended = multiprocessing.get_context("spawn"), threading.Event(), []
     helpers = [context.Process(target=os._exit, args=(code,)) for code in codes]
     for helper in helpers:
@@ -104,7 +129,10 @@ def test_no_part_is_learned_where_a_process_has_no_share_of_a_batch():
 
     weight = torch.nn.Parameter(torch.zeros(1))
     trainer = Trainer(0, micro_batch=4, world=Elsewhere())
-    trainer.fit(toys.stream([[0, 1]]).task(0), Phase(lambda batch: 1 / 0, lambda: torch.optim.SGD([weight], lr=1.0), 8, 1))
+    trainer.fit(
+        toys.stream([[0, 1]]).task(0),
+        Phase(lambda batch: 1 / 0, lambda: torch.optim.SGD([weight], lr=1.0), 8, 1),
+    )
     assert trainer.pass_losses == [0.0]
 
 

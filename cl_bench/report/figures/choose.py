@@ -24,19 +24,27 @@ def panels(layout: FigureLayout, found: Found) -> list[Panel]:
     """The rows that each part of a figure shows. Raises InputError as `Found.grid`, and for a sweep over an option that no row has."""
     rows, made = found.grid(layout), []
     for place, column in enumerate(layout.columns):
-        named = [(wanted.title or line[place].title, line[place]) for wanted, line in zip(layout.rows, rows, strict=True) if line[place]]
+        named = [
+            (wanted.title or line[place].title, line[place])
+            for wanted, line in zip(layout.rows, rows, strict=True)
+            if line[place]
+        ]
         if named:
             swept = found.places(column) if layout.kind == "tradeoff" else ()
             others = [row for benchmark in swept for row in benchmark.rows]
             made.append(Panel(column.heading, named, others))
     if layout.kind == "tradeoff":
-        options = {key for panel in made for _, row in panel.rows if not row.imported for key in row.spec.options}
+        options = {
+            key for panel in made for _, row in panel.rows if not row.imported for key in row.spec.options
+        }
         if options and layout.sweep not in options:
             raise unknown("option", layout.sweep, options, f"{layout.at}, sweep")
     return made
 
 
-def of_layout(layout: FigureLayout, shown: Sequence[Panel], found: Found, folder: Path) -> Callable[[], list[Path]]:
+def of_layout(
+    layout: FigureLayout, shown: Sequence[Panel], found: Found, folder: Path
+) -> Callable[[], list[Path]]:
     """Begin to draw a figure that was asked for. What is returned waits for its files: none, with a warning, where no run has what it shows."""
     wait = _begin(layout.kind, layout.sweep, shown, found.conventions, folder / layout.name)
 
@@ -44,32 +52,55 @@ def of_layout(layout: FigureLayout, shown: Sequence[Panel], found: Found, folder
         with pointing_at(layout.at):
             paths = wait()
         if not paths:
-            found.warnings.append(f"{layout.name}: {NEEDS.get(layout.kind, 'no finished run to draw')}, not drawn")
+            found.warnings.append(
+                f"{layout.name}: {NEEDS.get(layout.kind, 'no finished run to draw')}, not drawn"
+            )
         return paths
 
     return drawn
 
 
-def of_benchmark(benchmark: Benchmark, conventions: Conventions, folder: Path) -> list[Callable[[], list[Path]]]:
+def of_benchmark(
+    benchmark: Benchmark, conventions: Conventions, folder: Path
+) -> list[Callable[[], list[Path]]]:
     """Begin to draw accuracy over the tasks, trade-offs over eta, and cost, of all rows of a benchmark; each that is returned waits for its files."""
     rows, title = benchmark.finished_rows, benchmark.name
     if not rows:
         return []
     if len(rows) > MOST_ROWS:
-        by_accuracy = sorted(rows, key=lambda row: -metrics.mean_and_spread(row.values("accuracy", conventions))[0])
+        by_accuracy = sorted(
+            rows, key=lambda row: -metrics.mean_and_spread(row.values("accuracy", conventions))[0]
+        )
         rows, title = by_accuracy[:MOST_ROWS], f"{title}: the {MOST_ROWS} most accurate of {len(rows)}"
     named, starts, swept = [(row.title, row) for row in rows], [], {}
     numeric = [row for row in benchmark.rows if not row.imported and is_number(row.spec.options.get("eta"))]
     for row in rows:
-        wanted = id(row) in {id(other) for other in numeric} and not row.joint and len(starts) < MOST_SWEEPS and id(row) not in swept
+        wanted = (
+            id(row) in {id(other) for other in numeric}
+            and not row.joint
+            and len(starts) < MOST_SWEEPS
+            and id(row) not in swept
+        )
         found = sweep_rows(row, numeric, "eta") if wanted else []
         if len(found) > 1:
             swept |= {id(other): other for other in found}
             starts.append((row.display, row))
-    parts = {"accuracy": Panel(title, named), "tradeoff": Panel(title, starts, list(swept.values())), "cost": Panel(title, named)}
-    return [_begin(kind, "eta", [panel], conventions, folder / kind) for kind, panel in parts.items() if panel.rows]
+    parts = {
+        "accuracy": Panel(title, named),
+        "tradeoff": Panel(title, starts, list(swept.values())),
+        "cost": Panel(title, named),
+    }
+    return [
+        _begin(kind, "eta", [panel], conventions, folder / kind)
+        for kind, panel in parts.items()
+        if panel.rows
+    ]
 
 
-def _begin(kind: str, option: str, shown: Sequence[Panel], conventions: Conventions, path: Path) -> Callable[[], list[Path]]:
-    begun = workers.submit(kind, option, shown, conventions, path.absolute())  # the process may have been started in another folder
+def _begin(
+    kind: str, option: str, shown: Sequence[Panel], conventions: Conventions, path: Path
+) -> Callable[[], list[Path]]:
+    begun = workers.submit(
+        kind, option, shown, conventions, path.absolute()
+    )  # the process may have been started in another folder
     return lambda: [path.with_name(drawn.name) for drawn in workers.result(begun)]

@@ -74,20 +74,41 @@ def panel_axes(count: int, height: float, width: float = COLUMN_INCHES) -> tuple
     return figure, flat[:count]
 
 
-def line(axes, place: int, xs: Sequence[float], values: Sequence[tuple[float, float | None]], label: str, style: str = "-") -> None:
+def line(
+    axes,
+    place: int,
+    xs: Sequence[float],
+    values: Sequence[tuple[float, float | None]],
+    label: str,
+    style: str = "-",
+) -> None:
     """A curve with a band of one standard deviation where there are several seeds."""
     colour, means = COLOURS[place % len(COLOURS)], [mean for mean, _ in values]
     spreads = [spread or 0.0 for _, spread in values]
     few = len(xs) <= 20
-    axes.plot(xs, means, style, color=colour, marker=MARKERS[place % len(MARKERS)] if few else None, markersize=3, linewidth=1.2, label=plain(label))
+    axes.plot(
+        xs,
+        means,
+        style,
+        color=colour,
+        marker=MARKERS[place % len(MARKERS)] if few else None,
+        markersize=3,
+        linewidth=1.2,
+        label=plain(label),
+    )
     if any(spreads):
-        low, high = ([mean + sign * spread for mean, spread in zip(means, spreads, strict=True)] for sign in (-1, 1))
+        low, high = (
+            [mean + sign * spread for mean, spread in zip(means, spreads, strict=True)] for sign in (-1, 1)
+        )
         axes.fill_between(xs, low, high, color=colour, alpha=0.15, linewidth=0)
 
 
 def places_of(panels: Sequence[Panel]) -> dict[str, int]:
     """A number for every name, whose colour and marker are the same in all panels, whichever rows one of them lacks."""
-    return {name: place for place, name in enumerate(dict.fromkeys(name for panel in panels for name, _ in panel.rows))}
+    return {
+        name: place
+        for place, name in enumerate(dict.fromkeys(name for panel in panels for name, _ in panel.rows))
+    }
 
 
 def _over_tasks(axis, title: str) -> None:
@@ -104,7 +125,9 @@ def legend(figure: Figure, axes: Sequence) -> None:
         found.update(zip(labels, handles, strict=True))
     if found:
         width, height = figure.get_size_inches()
-        fitting = int(19 * width / (max(map(len, found)) + 8))  # about 19 characters of this size fit an inch, a handle takes 8
+        fitting = int(
+            19 * width / (max(map(len, found)) + 8)
+        )  # about 19 characters of this size fit an inch, a handle takes 8
         columns = max(1, min(fitting, len(found), 4))
         figure.set_size_inches(width, height + LEGEND_LINE * max(0, -(-len(found) // columns) - 2))
         figure.legend(found.values(), found.keys(), loc="outside lower center", ncols=columns)
@@ -129,7 +152,10 @@ def accuracy(panels: Sequence[Panel], conventions: Conventions) -> Drawn | None:
                 axis.axhline(values[-1][0], color="0.4", linewidth=1, linestyle="--", label=plain(name))
             else:
                 line(axis, place, range(1, len(values) + 1), values, name)
-            numbers += [(panel.title, name, t, mean, spread, len(curves)) for t, (mean, spread) in enumerate(values, 1)]
+            numbers += [
+                (panel.title, name, t, mean, spread, len(curves))
+                for t, (mean, spread) in enumerate(values, 1)
+            ]
         _over_tasks(axis, panel.title)
     axes[0].set_ylabel("accuracy on seen classes (%)")
     legend(figure, axes)
@@ -154,8 +180,18 @@ def losses(panels: Sequence[Panel], conventions: Conventions) -> Drawn | None:
             for task in (0, 1) if found else ():
                 curves = [[step.kept_losses[task] for step in record.tasks[task:]] for record in found]
                 values = [metrics.mean_and_spread(at) for at in zip(*curves, strict=True)]
-                line(axis, place, range(task + 1, task + 1 + len(values)), values, f"{name}, task {task + 1}", "-" if task == 0 else "--")
-                numbers += [(panel.title, name, task + 1, t, mean, spread, len(found)) for t, (mean, spread) in enumerate(values, task + 1)]
+                line(
+                    axis,
+                    place,
+                    range(task + 1, task + 1 + len(values)),
+                    values,
+                    f"{name}, task {task + 1}",
+                    "-" if task == 0 else "--",
+                )
+                numbers += [
+                    (panel.title, name, task + 1, t, mean, spread, len(found))
+                    for t, (mean, spread) in enumerate(values, task + 1)
+                ]
         _over_tasks(axis, panel.title)
     axes[0].set_ylabel("training loss of the task")
     legend(figure, axes)
@@ -169,19 +205,42 @@ def cost(panels: Sequence[Panel], conventions: Conventions) -> Drawn | None:
         return None
     figure, axes = panel_axes(len(panels), 2.4)
     places = places_of(panels)
-    numbers: list[tuple] = [("panel", "row", "learn_seconds_mean", "learn_seconds_std", "accuracy_mean", "accuracy_std", "n", "machines")]
+    numbers: list[tuple] = [
+        (
+            "panel",
+            "row",
+            "learn_seconds_mean",
+            "learn_seconds_std",
+            "accuracy_mean",
+            "accuracy_std",
+            "n",
+            "machines",
+        )
+    ]
     for axis, panel in zip(axes, panels, strict=True):
         machines = set()
         for name, row in panel.rows:
             place = places[name]
             if not row.ran:
                 continue
-            seconds = metrics.mean_and_spread([sum(task.learn_seconds for task in record.tasks) for record in row.ran])
+            seconds = metrics.mean_and_spread(
+                [sum(task.learn_seconds for task in record.tasks) for record in row.ran]
+            )
             found = percent(row.values("accuracy", conventions))
             own = {environment.computer(place_) for record in row.ran for place_ in record.environments}
             machines |= own
             colour, marker = COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)]
-            axis.errorbar(seconds[0], found[0], found[1], seconds[1], color=colour, marker=marker, markersize=4, linewidth=0.8, label=plain(name))
+            axis.errorbar(
+                seconds[0],
+                found[0],
+                found[1],
+                seconds[1],
+                color=colour,
+                marker=marker,
+                markersize=4,
+                linewidth=0.8,
+                label=plain(name),
+            )
             numbers.append((panel.title, name, *seconds, *found, len(row.ran), "; ".join(sorted(own))))
         axis.set_title(heading(panel.title + (f" ({len(machines)} machines)" if len(machines) > 1 else "")))
         axis.set_xlabel("training time (s)")

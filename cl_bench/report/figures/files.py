@@ -23,7 +23,12 @@ from cl_bench.text import output
 from cl_bench.text.escape import csv_field
 
 # Text is laid out before its font is embedded, so a PDF needs no kerning or ligatures of it; cutting those tables down takes as long as drawing.
-subset.Options._drop_tables_default = [*getattr(subset.Options, "_drop_tables_default", []), "GDEF", "GPOS", "GSUB"]
+subset.Options._drop_tables_default = [
+    *getattr(subset.Options, "_drop_tables_default", []),
+    "GDEF",
+    "GPOS",
+    "GSUB",
+]
 KINDS = {
     "accuracy": curves.accuracy,  # on the classes seen after each task
     "losses": curves.losses,  # of tasks 1 and 2 after each later task
@@ -34,7 +39,9 @@ KINDS = {
 }
 
 
-def files(kind: str, option: str, panels: Sequence[Panel], conventions: Conventions, stem: Path) -> list[Path]:
+def files(
+    kind: str, option: str, panels: Sequence[Panel], conventions: Conventions, stem: Path
+) -> list[Path]:
     """The files of a figure; none where no run has what it shows. `option` is the one along the axis of a trade-off."""
     draw = functools.partial(bars.tradeoff, option=option) if kind == "tradeoff" else KINDS[kind]
     with matplotlib.rc_context(curves.STYLE), _naming_missing_glyphs(stem.name):
@@ -70,7 +77,9 @@ def _save(drawn: Drawn, stem: Path) -> list[Path]:
         paths.append(stem.with_name(stem.name + suffix))
         write_atomically(paths[-1], content.getvalue())
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([["" if value is None else csv_field(value) for value in line] for line in drawn.numbers])
+    csv.writer(text, lineterminator="\n").writerows(
+        [["" if value is None else csv_field(value) for value in line] for line in drawn.numbers]
+    )
     paths.append(stem.with_name(stem.name + ".csv"))
     write_atomically(paths[-1], text.getvalue().encode())
     return paths

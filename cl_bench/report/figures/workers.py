@@ -14,7 +14,9 @@ from pathlib import Path
 from cl_bench.errors import RunFailed
 
 PROCESSES = 4  # at most, and not more than there are processors
-QUEUE = 3  # figures that wait for a process before another is started: starting one takes as long as drawing two
+QUEUE = (
+    3  # figures that wait for a process before another is started: starting one takes as long as drawing two
+)
 _BEGUN: list[Future] = []  # and not finished
 
 
