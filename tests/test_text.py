@@ -128,9 +128,8 @@ def ends_with(capsys, *arguments) -> tuple[int, str]:
 @pytest.mark.parametrize("buffering", [-1, 0])
 def test_a_full_disk_behind_the_output_is_one_line(results, monkeypatch, capsys, buffering):
     monkeypatch.chdir(results)
-    full = io.TextIOWrapper(
-        open("/dev/full", "wb", buffering=buffering), encoding="utf-8", write_through=not buffering
-    )
+    device = open("/dev/full", "wb", buffering=buffering)  # noqa: SIM115
+    full = io.TextIOWrapper(device, encoding="utf-8", write_through=not buffering)
     monkeypatch.setattr(sys, "stdout", full)
     assert ends_with(capsys, "status") == (1, "error: cannot write the output: No space left on device\n")
 

@@ -14,7 +14,10 @@ from cl_bench.report import write
 SEQ = [[80], [60, 70], [50, 60, 70]]
 BETTER = [[80], [80, 60], [75, 75, 60]]
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-QUIET = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking --disable-component-update --disable-sync"
+QUIET = (
+    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync"
+)
 
 
 @pytest.fixture(scope="module")
