@@ -122,7 +122,7 @@ class VPTPGP(VPTSeq):
                 task, self.statistics_batch, chosen_images(self.config, task, trainer), shared=True
             ):
                 self.backbone.features(batch.images, moments.observing(self.prompts))
-            return {"means": moments.means(trainer.world.add)}
+            return {"means": moments.means(trainer.group.all_reduce_sum)}
 
         A = trainer.once(self.statistics_name, observe)["means"]
         if self.config.pgp_include_prompt:

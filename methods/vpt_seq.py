@@ -93,7 +93,7 @@ class VPTSeq(Prompted):
                 self.backbone.features(batch.images, moments.observing(self.prompts))
             sums = moments.sums()
             if shared:
-                trainer.world.add(sums.values())
+                trainer.group.all_reduce_sum(sums.values())
             return sums
 
         moments.take(trainer.once(self.statistics_name, observe))

@@ -22,7 +22,7 @@ from cl_bench.run.assemble import batch_sizes, build_method, build_stream, open_
 from cl_bench.run.certificate import certify
 from cl_bench.run.duplicates import duplicates
 from cl_bench.run.shared_first_task import StoredFirstTask
-from cl_bench.training.distributed import ALONE, World, together
+from cl_bench.training.distributed import ALONE, ProcessGroup, process_group
 from cl_bench.training.method import Method
 from cl_bench.training.trainer import FirstTask, Progress, Trainer
 
@@ -103,9 +103,9 @@ def run(
                 say(
                     "warning: this processor has no bf16 arithmetic, and emulates it; precision=fp32 would be faster"
                 )
-            with together((device, *terms.helpers), threads, follow, spec, terms.compiles) as world:
+            with process_group((device, *terms.helpers), threads, follow, spec, terms.compiles) as group:
                 return _learn_remaining(
-                    record, store, method, stream, terms, say, _within(terms.seconds, progress), world
+                    record, store, method, stream, terms, say, _within(terms.seconds, progress), group
                 )
         except Stopped:
             raise
@@ -145,25 +145,25 @@ def _within(seconds: float | None, progress: Callable[[Progress], None]) -> Call
     return report
 
 
-def follow(world: World, device: str, spec: RunSpec, compiled: bool) -> None:
-    """Learn with the first process of a world whatever it learns; it alone evaluates and saves."""
+def follow(group: ProcessGroup, device: str, spec: RunSpec, compiled: bool) -> None:
+    """Learn with the first process of a group whatever it learns; it alone evaluates and saves."""
     source = open_source(spec)
     stream = build_stream(spec, source, torch.device(device))
     method = build_method(spec, source, torch.device(device), stream.num_tasks)
-    state, first, micro_batch = world.told()
-    prepare_kernels(compiled, lambda line: None, batch_sizes(method, world.size, micro_batch))
+    state, first, micro_batch = group.broadcast()
+    prepare_kernels(compiled, lambda line: None, batch_sizes(method, group.size, micro_batch))
     for index in range(first):
         method.grow(stream.info(index))
     if first:
         method.load_state({name: value.to(device) for name, value in state.items()})
     for index in range(first, stream.num_tasks):
-        if not world.told():
+        if not group.broadcast():
             return
         torch.manual_seed(seeds.derived_seed(spec.init_seed, "task", index))
         method.learn(
             stream.task(index),
             Trainer(
-                spec.data_seed, torch.device(device), spec.precision, micro_batch=micro_batch, world=world
+                spec.data_seed, torch.device(device), spec.precision, micro_batch=micro_batch, group=group
             ),
         )
 
@@ -176,7 +176,7 @@ def _learn_remaining(
     terms: Terms,
     say: Say,
     progress,
-    world: World = ALONE,
+    group: ProcessGroup = ALONE,
 ) -> RunRecord:
     spec, folder, device = record.spec, store.folder(record.spec), torch.device(terms.device)
     if terms.micro_batch and method.couples_batch:
@@ -189,24 +189,26 @@ def _learn_remaining(
     except OSError as error:
         raise run_files.cannot_write(folder, error) from error
     shares = (
-        terms.share_first_task and terms.micro_batch is None and world.size == 1
+        terms.share_first_task and terms.micro_batch is None and group.size == 1
     )  # parts of a batch add up to other last bits
     followed = (
         [stream.task(index) for index in range(min(FOLLOWED_TASKS, stream.num_tasks))] if spec.losses else []
     )
     first, accuracy, began = len(record.tasks), None, time.monotonic()
-    if world.size > 1:
-        world.told(({name: value.cpu() for name, value in method.state().items()}, first, terms.micro_batch))
+    if group.size > 1:
+        group.broadcast(
+            ({name: value.cpu() for name, value in method.state().items()}, first, terms.micro_batch)
+        )
     for index in range(first, stream.num_tasks):
         paused = (
             terms.pause_after is not None and index > first and time.monotonic() - began >= terms.pause_after
         )
         task = stream.task(index)
-        if len(task) < world.size:
+        if len(task) < group.size:
             raise InputError(
-                f"task {index + 1} has {len(task)} images, which {world.size} devices cannot share; give fewer --gpus-per-run"
+                f"task {index + 1} has {len(task)} images, which {group.size} devices cannot share; give fewer --gpus-per-run"
             )
-        if not world.told(not (terms.stop() or paused)):
+        if not group.broadcast(not (terms.stop() or paused)):
             raise Stopped(f"stopped after task {index} of {stream.num_tasks}")
         torch.manual_seed(seeds.derived_seed(spec.init_seed, "task", index))
         shared = FirstTask()
@@ -215,7 +217,7 @@ def _learn_remaining(
                 spec, store, environment.machine(terms.device, record.threads, terms.compiles)
             )
         trainer = Trainer(
-            spec.data_seed, device, spec.precision, progress, terms.micro_batch, accuracy, shared, world
+            spec.data_seed, device, spec.precision, progress, terms.micro_batch, accuracy, shared, group
         )
         start = time.perf_counter()
         method.learn(task, trainer)

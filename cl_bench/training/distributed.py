@@ -1,7 +1,8 @@
-"""Several processes that learn one run together, each on a device of its own: they share the batches and add up gradients and statistics.
+"""Several processes learn one run together, each on a device of its own: they share batches and add up gradients.
 
-Prompts and heads are tiny, so one sum of a flat tensor per step is all that passes between them. Every process holds the same parameters,
-optimiser and projections; the first one evaluates and saves. Statistics that a method does not share are computed by all of them alike.
+Prompts and heads are tiny, so one sum of a flat tensor per step is all that passes between them. Every process
+holds the same parameters, optimizer and projections; the first one evaluates and saves. Statistics that a method
+does not share are computed by all of them alike.
 """
 
 import os
@@ -26,18 +27,18 @@ PATIENCE = timedelta(hours=1)  # for a process that evaluates
 NO_MEMORY = 3  # exit code of a helper
 
 
-class World:
-    """This process among `size`; alone it shares nothing."""
+class ProcessGroup:
+    """The `size` processes of a run as this one sees them, as number `rank`; alone it exchanges nothing."""
 
     def __init__(self, rank: int = 0, size: int = 1):
         self.rank, self.size = rank, size
 
     def share(self, chosen: np.ndarray) -> np.ndarray:
-        """This process's part of a batch, without a copy; the parts differ by one image at most and may be empty."""
+        """This process's part of a batch, without a copy; parts differ by one image at most and may be empty."""
         return np.array_split(chosen, self.size)[self.rank]
 
-    def add(self, tensors: Iterable[Tensor]) -> None:
-        """Put the sum over all processes in place of every tensor; all name tensors of the same shapes in the same order."""
+    def all_reduce_sum(self, tensors: Iterable[Tensor]) -> None:
+        """Put the sum over all processes in place of every tensor; all name the same shapes in the same order."""
         if self.size == 1:
             return
         by_type: dict[torch.dtype, list[Tensor]] = {}
@@ -49,7 +50,7 @@ class World:
             for tensor, part in zip(found, flat.split([tensor.numel() for tensor in found]), strict=True):
                 tensor.copy_(part.view_as(tensor))
 
-    def told(self, value=None):
+    def broadcast(self, value=None):
         """The value that the first process gives."""
         if self.size == 1:
             return value
@@ -58,82 +59,103 @@ class World:
         return values[0]
 
 
-ALONE = World()
+ALONE = ProcessGroup()
 
 
 @contextmanager
-def together(devices: tuple[str, ...], threads: int, follow: Callable, *arguments) -> Iterator[World]:
-    """The world of this process on the first device and one more on each of the others, which call `follow(world, device, *arguments)`.
+def process_group(
+    devices: tuple[str, ...], threads: int, follow: Callable, *arguments
+) -> Iterator[ProcessGroup]:
+    """The group of this process on the first device and a helper on each of the others.
 
-    Raises RunFailed when one of them ends before this one, and MemoryError when it ran out of memory.
+    Each helper calls `follow(group, device, *arguments)`. Raises RunFailed when one of them ends before this
+    process, and MemoryError when it ran out of memory.
     """
     if len(devices) == 1:
         yield ALONE
         return
     with tempfile.TemporaryDirectory() as folder:
-        meeting = f"file://{Path(folder) / 'meeting'}"
-        context, others, ready = multiprocessing.get_context("spawn"), [], []
-        for rank in range(1, len(devices)):
-            here, there = context.Pipe(duplex=False)
-            # no daemon: Pillow augments in processes of its own
-            others.append(
-                context.Process(
-                    target=_join, args=(there, rank, devices, threads, meeting, follow, arguments)
-                )
-            )
-            others[-1].start()
-            there.close()
-            ready.append(here)
+        rendezvous = f"file://{Path(folder) / 'rendezvous'}"
         gpus, over, whole = devices[0].startswith("cuda"), threading.Event(), False
+        helpers, ready = _started(devices, threads, rendezvous, follow, arguments)
         try:
-            for process, here in zip(others, ready, strict=True):
+            for process, here in zip(helpers, ready, strict=True):
                 connection.wait([here, process.sentinel])
                 _require_alive(process, here)
-            _meet(0, devices, meeting)
+            _initialize(0, devices, rendezvous)
             if gpus:
-                threading.Thread(target=_end_with, args=(others, over), daemon=True).start()
-            yield World(0, len(devices))
+                threading.Thread(target=_end_with, args=(helpers, over), daemon=True).start()
+            yield ProcessGroup(0, len(devices))
             whole = True
         except RuntimeError as error:
             if isinstance(error, torch.OutOfMemoryError):
                 raise
-            for process in others:
-                process.join(timeout=2)
-            ended = [process.exitcode for process in others if process.exitcode]
-            if NO_MEMORY in ended:
-                raise MemoryError(f"a process of this run ran out of memory ({error})") from error
-            if ended:
-                raise RunFailed(
-                    f"a process of this run ended with code {ended[0]}; what it said stands above ({error})"
-                ) from error
+            _raise_for_ended(helpers, error)
             raise
         finally:
             over.set()
-            if not whole:
-                for process in others:
-                    process.kill()
-            if dist.is_initialized() and (
-                whole or not gpus
-            ):  # nccl would wait for sums that no helper joins any more
-                dist.destroy_process_group()
-            for process in others:
-                process.join(timeout=2)
-                process.kill()
+            _end(helpers, whole, gpus)
 
 
-def _end_with(others: list, over: threading.Event, end: Callable[[int], None] = os._exit) -> None:
-    """End this process with the first helper that fails before all is over: it may be inside a sum on the GPU, which nothing else interrupts."""
-    running = list(others)
+def _started(
+    devices: tuple[str, ...], threads: int, rendezvous: str, follow: Callable, arguments: tuple
+) -> tuple[list, list]:
+    """The helpers' processes, and of each the connection on which it says that it is ready."""
+    context, helpers, ready = multiprocessing.get_context("spawn"), [], []
+    for rank in range(1, len(devices)):
+        here, there = context.Pipe(duplex=False)
+        given = (there, rank, devices, threads, rendezvous, follow, arguments)
+        helpers.append(
+            context.Process(target=_help, args=given)
+        )  # no daemon: Pillow augments in processes too
+        helpers[-1].start()
+        there.close()
+        ready.append(here)
+    return helpers, ready
+
+
+def _raise_for_ended(helpers: list, error: RuntimeError) -> None:
+    """Raise for a helper whose end explains the error of this process; nothing while all of them run."""
+    for process in helpers:
+        process.join(timeout=2)
+    ended = [process.exitcode for process in helpers if process.exitcode]
+    if NO_MEMORY in ended:
+        raise MemoryError(f"a process of this run ran out of memory ({error})") from error
+    if ended:
+        raise RunFailed(f"{_ended_with(ended[0])}; what it said stands above ({error})") from error
+
+
+def _end(helpers: list, whole: bool, gpus: bool) -> None:
+    """End the helpers, at once unless the `whole` run went well."""
+    if not whole:
+        for process in helpers:
+            process.kill()
+    if dist.is_initialized() and (
+        whole or not gpus
+    ):  # nccl would wait for sums that no helper joins any more
+        dist.destroy_process_group()
+    for process in helpers:
+        process.join(timeout=2)
+        process.kill()
+
+
+def _ended_with(code: int) -> str:
+    return f"a process of this run ended with code {code}"
+
+
+def _end_with(helpers: list, over: threading.Event, end: Callable[[int], None] = os._exit) -> None:
+    """End this process with the first helper that fails before all is over.
+
+    It may be inside a sum on the GPU, which nothing else interrupts.
+    """
+    running = list(helpers)
     while running:
         connection.wait([process.sentinel for process in running])
         for process in [process for process in running if not process.is_alive()]:
             running.remove(process)
             if process.exitcode and not over.is_set():  # one that has learned everything ends with 0
-                print(
-                    f"error: a process of this run ended with code {process.exitcode}; what it said stands above",
-                    file=sys.stderr,
-                    flush=True,
-                )
+                message = f"error: {_ended_with(process.exitcode)}; what it said stands above"
+                print(message, file=sys.stderr, flush=True)
                 return end(process.exitcode if process.exitcode > 0 else 1)
 
 
@@ -143,22 +165,27 @@ def _require_alive(process, here) -> None:
         here.recv()
     except EOFError:
         process.join()
-        raise RunFailed(
-            f"a process of this run ended with code {process.exitcode} before it began; what it said stands above"
-        ) from None
+        ended = f"{_ended_with(process.exitcode)} before it began"
+        raise RunFailed(f"{ended}; what it said stands above") from None
 
 
-def _meet(rank: int, devices: tuple[str, ...], meeting: str) -> None:
+def _initialize(rank: int, devices: tuple[str, ...], rendezvous: str) -> None:
     if devices[rank].startswith("cuda"):
         torch.cuda.set_device(devices[rank])
     backend = "cpu:gloo,cuda:nccl" if devices[0].startswith("cuda") else "gloo"
     dist.init_process_group(
-        backend, init_method=meeting, rank=rank, world_size=len(devices), timeout=PATIENCE
+        backend, init_method=rendezvous, rank=rank, world_size=len(devices), timeout=PATIENCE
     )
 
 
-def _join(
-    there, rank: int, devices: tuple[str, ...], threads: int, meeting: str, follow: Callable, arguments: tuple
+def _help(
+    there,
+    rank: int,
+    devices: tuple[str, ...],
+    threads: int,
+    rendezvous: str,
+    follow: Callable,
+    arguments: tuple,
 ) -> None:
     """A helper: it ends with the first process, which alone listens to signals."""
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -166,9 +193,9 @@ def _join(
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
     there.send("ready")
-    _meet(rank, devices, meeting)
+    _initialize(rank, devices, rendezvous)
     try:
-        follow(World(rank, len(devices)), devices[rank], *arguments)
+        follow(ProcessGroup(rank, len(devices)), devices[rank], *arguments)
     except (MemoryError, torch.OutOfMemoryError):
         os._exit(NO_MEMORY)
     dist.destroy_process_group()

@@ -126,7 +126,7 @@ class QueryTuning(GradientMethod):
     def minimise(self, task: Task, trainer: Trainer) -> None:
         """All passes; the histograms are those of all images, whichever process saw them."""
         super().minimise(task, trainer)
-        trainer.world.add(self.counts.values())
+        trainer.group.all_reduce_sum(self.counts.values())
 
     def trained(self) -> dict[str, Tensor]:
         """With the histograms."""

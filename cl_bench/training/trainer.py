@@ -14,7 +14,7 @@ from cl_bench.data.stream import Task, TaskInfo
 from cl_bench.errors import RunFailed
 from cl_bench.nn.precision import network_in
 from cl_bench.seeds import permutation
-from cl_bench.training.distributed import ALONE, World
+from cl_bench.training.distributed import ALONE, ProcessGroup
 from cl_bench.training.phase import Phase
 
 
@@ -62,7 +62,7 @@ class Trainer:
     first_task: FirstTask = field(
         default_factory=FirstTask
     )  # another one while learning the first task, where runs share it
-    world: World = ALONE  # the processes that share each batch
+    group: ProcessGroup = ALONE  # the processes that share each batch
     images_seen: int = 0
     passes: int = 0  # of the task so far, through all its phases
     pass_losses: list[float] = field(default_factory=list)
@@ -117,9 +117,9 @@ class Trainer:
         sizes = [min(phase.batch, len(order) - start) for start in range(0, len(order), phase.batch)]
         total = torch.zeros((), dtype=torch.float64, device=self.device)
         for size, batch in zip(sizes, self._batches(task, order, phase.batch, count), strict=True):
-            total += self._step(phase, optimizer, batch, size, shared=self.world.size > 1) * size
+            total += self._step(phase, optimizer, batch, size, shared=self.group.size > 1) * size
         self.images_seen += len(order)
-        self.world.add([total])
+        self.group.all_reduce_sum([total])
         mean = _finite(float(total) / len(order), phase, task, self.passes)
         self.passes += count
         return mean
@@ -134,7 +134,7 @@ class Trainer:
             trained = list(_trained(optimizer))
             for parameter in trained:
                 parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-            self.world.add(parameter.grad for parameter in trained)
+            self.group.all_reduce_sum(parameter.grad for parameter in trained)
         phase.after_backward()
         optimizer.step()
         phase.after_step()
@@ -143,7 +143,7 @@ class Trainer:
     def _batches(self, task: Task, order: np.ndarray, size: int, count: int) -> Iterator[Batch]:
         """This process's share of every batch, augmented; of a small batch it may be empty."""
         parts = [
-            self._part(self.world.share(order[start : start + size]), len(task), count)
+            self._part(self.group.share(order[start : start + size]), len(task), count)
             for start in range(0, len(order), size)
         ]
         augmented = task.augmented_batches([part for part in parts if len(part[0])])
@@ -179,13 +179,13 @@ class Trainer:
     ) -> Iterator[Batch]:
         """The task's images as at evaluation, counted; for statistics, in full precision and without gradients.
 
-        With `shared` each process of a run sees its share of every batch; whoever sums over them calls `world.add`.
+        With `shared` each process of a run sees its share of every batch; whoever sums over them calls `group.all_reduce_sum`.
         """
         chosen = np.arange(len(task)) if chosen is None else chosen
         with torch.no_grad():
-            if shared and self.world.size > 1:
+            if shared and self.group.size > 1:
                 self.images_seen += len(chosen)
-                yield from task.plain(batch, self.world.share(chosen))
+                yield from task.plain(batch, self.group.share(chosen))
                 return
             for part in task.plain(batch, chosen):
                 self.images_seen += len(part)

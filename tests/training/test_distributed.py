@@ -18,7 +18,7 @@ from cl_bench.plan.request import Request
 from cl_bench.records.store import Store
 from cl_bench.run import runner
 from cl_bench.training import distributed
-from cl_bench.training.distributed import World
+from cl_bench.training.distributed import ProcessGroup
 from cl_bench.training.phase import Phase
 from cl_bench.training.trainer import Trainer
 
@@ -80,8 +80,12 @@ def test_what_several_devices_cannot_share_is_refused(toy_request, tmp_path):
 
 
 def test_a_batch_is_cut_into_parts_that_differ_by_one_image_at_most():
-    parts = [World(rank, 3).share(np.arange(8)).tolist() for rank in range(3)]
-    assert parts == [[0, 1, 2], [3, 4, 5], [6, 7]] and World().share(np.arange(3)).tolist() == [0, 1, 2]
+    parts = [ProcessGroup(rank, 3).share(np.arange(8)).tolist() for rank in range(3)]
+    assert parts == [[0, 1, 2], [3, 4, 5], [6, 7]] and ProcessGroup().share(np.arange(3)).tolist() == [
+        0,
+        1,
+        2,
+    ]
 
 
 def test_gpus_are_grouped_for_runs_and_what_does_not_fit_is_said():
@@ -101,9 +105,9 @@ def test_gpus_are_grouped_for_runs_and_what_does_not_fit_is_said():
 def test_a_process_that_ends_early_ends_the_run_with_a_reason(monkeypatch, tmp_path):
     with (
         pytest.raises(distributed.RunFailed, match="a process of this run ended with code 7"),
-        distributed.together(("cpu", "cpu"), 1, _ends) as found,
+        distributed.process_group(("cpu", "cpu"), 1, _ends) as found,
     ):
-        found.add([torch.ones(1)])
+        found.all_reduce_sum([torch.ones(1)])
 
 
 @pytest.mark.parametrize(
@@ -123,12 +127,12 @@ def test_where_nothing_interrupts_a_sum_the_process_ends_with_the_helper_that_fa
 
 
 def test_no_part_is_learned_where_a_process_has_no_share_of_a_batch():
-    class Elsewhere(distributed.World):
+    class Elsewhere(distributed.ProcessGroup):
         def share(self, chosen):
             return chosen[:0]
 
     weight = torch.nn.Parameter(torch.zeros(1))
-    trainer = Trainer(0, micro_batch=4, world=Elsewhere())
+    trainer = Trainer(0, micro_batch=4, group=Elsewhere())
     trainer.fit(
         toys.stream([[0, 1]]).task(0),
         Phase(lambda batch: 1 / 0, lambda: torch.optim.SGD([weight], lr=1.0), 8, 1),
