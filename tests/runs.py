@@ -7,6 +7,7 @@ from cl_bench.plan.plan import make_plan
 from cl_bench.plan.request import Request
 from cl_bench.records.store import Store
 from cl_bench.run import runner
+from cl_bench.run.learning import Conditions
 
 QUICK = {"passes": 4, "batch": 8, "epoch_mode": "plain", "temperature": 4.0}
 
@@ -17,7 +18,7 @@ def spec_of(base, methods="nsp2", **changes):
 
 def execute(spec, root, said=None, progress=lambda p: None, **terms):
     return runner.run(
-        spec, Store(root), runner.Terms(**terms), (said if said is not None else []).append, progress
+        spec, Store(root), Conditions(**terms), (said if said is not None else []).append, progress
     )
 
 

@@ -44,13 +44,14 @@ def run_one(
     from cl_bench.launch import processes
     from cl_bench.records.store import Store, read_spec
     from cl_bench.run import runner
+    from cl_bench.run.learning import Conditions
     from cl_bench.run.progress import ProgressFile
 
     stopping = _first_signal()
     resolved = read_spec(spec)
     store = Store(results)
     first, *helpers = devices.devices(device) if "," in device else devices.devices(device)[:1]
-    terms = runner.Terms(
+    conditions = Conditions(
         device=first,
         helpers=tuple(helpers),
         threads=threads,
@@ -64,7 +65,7 @@ def run_one(
     )
     progress = ProgressFile(store.folder(resolved) / "progress.json", resolved)
     try:
-        runner.run(resolved, store, terms, output.say, progress)
+        runner.run(resolved, store, conditions, output.say, progress)
     except OutOfMemory as error:
         exit_with(str(error), processes.OUT_OF_MEMORY)
     except CannotWrite as error:

@@ -26,11 +26,11 @@ def certify(
     """Ask a finished run whether its predictions depend on the batch: images alone, in batches, in shuffled batches. `run` does so by itself."""
     from cl_bench import devices as places
     from cl_bench.records.store import Store
-    from cl_bench.run import runner
+    from cl_bench.run.recertify import recertify
 
     store = Store(results)
     spec = store.found_spec(run)
-    runner.recertify(spec, store, places.devices(device)[0], len(places.cores()), output.say)
+    recertify(spec, store, places.devices(device)[0], len(places.cores()), output.say)
 
 
 @app.command()

@@ -16,7 +16,7 @@ from cl_bench.nn import load
 from cl_bench.nn.backbone import Backbone
 from cl_bench.plan import outline
 from cl_bench.records.record import RunRecord, RunSpec
-from cl_bench.run import assemble, certificate, runner
+from cl_bench.run import assemble, certificate, learning
 from cl_bench.training import work
 from cl_bench.training.method import Method
 from cl_bench.training.work import Work
@@ -153,7 +153,7 @@ def _evaluated(spec: RunSpec, method: Method, sizes: Sequence[int], tests: Seque
     ]
     passes[-1] += 3 * method.prediction_passes * min(seen[-1], certificate.BLOCKS * certificate.BATCH)
     followed = [
-        sum(sizes[: min(index + 1, runner.FOLLOWED_TASKS)]) if spec.losses else 0
+        sum(sizes[: min(index + 1, learning.FOLLOWED_TASKS)]) if spec.losses else 0
         for index in range(len(sizes))
     ]
     return [count + kept for count, kept in zip(passes, followed, strict=True)]

@@ -141,7 +141,8 @@ def main() -> None:
     from cl_bench.plan.plan import make_plan
     from cl_bench.plan.request import Request
     from cl_bench.records.store import Store
-    from cl_bench.run.runner import Terms, run
+    from cl_bench.run.learning import Conditions
+    from cl_bench.run.runner import run
 
     weights = str(given.folder / WEIGHTS)
     plan = make_plan(
@@ -158,7 +159,7 @@ def main() -> None:
     )
     for spec in plan.specs:
         start = time.perf_counter()
-        record = run(spec, Store(given.results), Terms(), print, lambda progress: None)
+        record = run(spec, Store(given.results), Conditions(), print, lambda progress: None)
         seconds = time.perf_counter() - start
         peak = max(task.peak_memory_bytes for task in record.tasks) / 1e9
         print(f"{spec.label}: {seconds:.0f} s, peak {peak:.2f} GB (of the process so far)", flush=True)

@@ -22,7 +22,8 @@ from cl_bench.errors import InputError
 from cl_bench.plan.plan import make_plan
 from cl_bench.plan.request import Request
 from cl_bench.records.store import Store
-from cl_bench.run.runner import Terms, run
+from cl_bench.run.learning import Conditions
+from cl_bench.run.runner import run
 
 NAMES = ["apple", "bear", "cloud", "dolphin"]
 
@@ -147,7 +148,7 @@ def test_the_archive_and_a_folder_of_the_same_images_give_the_same_counts(archiv
         record = run(
             make_plan(Request(**request)).specs[0],
             Store(tmp_path / "results"),
-            Terms(),
+            Conditions(),
             lambda line: None,
             lambda progress: None,
         )

@@ -31,7 +31,8 @@ from cl_bench.plan.plan import make_plan
 from cl_bench.plan.request import Request
 from cl_bench.records.store import Store
 from cl_bench.run.assemble import open_source, split_images
-from cl_bench.run.runner import Terms, run
+from cl_bench.run.learning import Conditions
+from cl_bench.run.runner import run
 
 WNIDS = {"n01": "goldfish", "n02": "hotdog", "n03": "tree_frog", "n04": "newt"}
 SPLITS = toys.SHARED / "splits"
@@ -534,7 +535,7 @@ def test_a_run_on_images_of_differing_sizes_is_repeatable_and_its_transform_is_i
     outcomes = []
     for attempt in ("a", "b"):
         spec = make_plan(request_for(tmp_path)).specs[0]
-        outcomes.append(run(spec, Store(tmp_path / attempt), Terms(), quiet, quiet).outcome())
+        outcomes.append(run(spec, Store(tmp_path / attempt), Conditions(), quiet, quiet).outcome())
     assert outcomes[0] == outcomes[1]
     values = outcomes[0]["spec"]["transform"]
     assert (values["augment"], values["crop_interpolation"], values["resize"], values["interpolation"]) == (

@@ -13,6 +13,7 @@ from cl_bench.plan.plan import make_plan
 from cl_bench.plan.request import Request
 from cl_bench.records.store import Store
 from cl_bench.run import assemble, runner
+from cl_bench.run.learning import Conditions
 
 
 @pytest.fixture(autouse=True)
@@ -80,7 +81,7 @@ def test_a_processor_without_bf16_is_told_of(toy_request, tmp_path, monkeypatch)
     for number, precision in enumerate(("fp32", "bf16")):
         settings = {**runs.QUICK, "passes": 1, "precision": precision}
         [spec] = make_plan(Request(**{**toy_request, "methods": "seq", "splits": "2", "set": settings})).specs
-        runner.run(spec, Store(tmp_path), runner.Terms(), said.append, lambda progress: None)
+        runner.run(spec, Store(tmp_path), Conditions(), said.append, lambda progress: None)
         assert any("has no bf16 arithmetic" in line for line in said) == bool(number)
 
 
@@ -94,6 +95,6 @@ def test_a_run_compiles_where_it_is_asked_to(toy_request, tmp_path, monkeypatch,
         Request(**{**toy_request, "methods": "seq", "splits": "2", "set": {**runs.QUICK, "passes": 1}})
     ).specs
     runner.run(
-        spec, Store(tmp_path), runner.Terms(device, compiled=asked), lambda line: None, lambda progress: None
+        spec, Store(tmp_path), Conditions(device, compiled=asked), lambda line: None, lambda progress: None
     )
     assert called == [{8, 256, 100}] * compiled  # training, evaluation, statistics

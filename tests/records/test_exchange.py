@@ -19,6 +19,8 @@ from cl_bench.report import write
 from cl_bench.report.rows import group
 from cl_bench.report.versus import versus
 from cl_bench.run import runner
+from cl_bench.run.learning import Conditions
+from cl_bench.run.recertify import recertify
 
 SEQ = [[80], [60, 70], [50, 60, 70]]  # accuracy 60
 BETTER = [[80], [80, 60], [75, 75, 60]]  # accuracy 70
@@ -66,11 +68,9 @@ def test_a_compact_copy_has_what_reports_need_and_counts_as_finished(tmp_path, w
     with np.load(small.folder(spec) / "predictions.npz") as arrays:
         assert set(arrays.files) == {"task_004", "truth"}
     said = []
-    assert (
-        runner.run(spec, small, runner.Terms(), said.append, lambda p: pytest.fail("it trained")) == record_
-    )
+    assert runner.run(spec, small, Conditions(), said.append, lambda p: pytest.fail("it trained")) == record_
     with pytest.raises(InputError, match="kept without its checkpoint"):
-        runner.recertify(spec, small, "cpu", 1, said.append)
+        recertify(spec, small, "cpu", 1, said.append)
     assert run_files.is_compact(record_, small.folder(spec))
 
 

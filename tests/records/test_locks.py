@@ -11,7 +11,7 @@ from cl_bench.errors import Busy, InputError
 from cl_bench.records import locks
 from cl_bench.records.states import state_of
 from cl_bench.records.store import Store
-from cl_bench.run import runner
+from cl_bench.run.recertify import recertify
 
 COUNTS = [[80], [60, 70], [50, 60, 70]]
 BEGUN, DONE = record("vpt-seq", COUNTS[:1], status="running"), record("vpt-nsp2", COUNTS)
@@ -68,7 +68,7 @@ def test_a_file_system_without_locks_is_refused_for_runs_in_one_line(store, monk
     without_locks(monkeypatch, number)
     for call in (
         store.prepare,
-        lambda: runner.recertify(DONE.spec, store, "cpu", 1, print),
+        lambda: recertify(DONE.spec, store, "cpu", 1, print),
         lambda: locks.is_held(store, BEGUN.spec),
     ):
         with pytest.raises(InputError, match="the file system has no locks; keep results on one that has"):

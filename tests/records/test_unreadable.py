@@ -25,7 +25,8 @@ from cl_bench.records.sealed import content_of, entries, is_missing
 from cl_bench.records.states import state_of
 from cl_bench.records.store import Store
 from cl_bench.report.versus import versus
-from cl_bench.run import runner, shared_first_task
+from cl_bench.run import shared_first_task
+from cl_bench.run.recertify import recertify
 
 COUNTS = [[80], [60, 70], [50, 60, 70]]
 SEQ, NSP2 = (record(name, COUNTS, dataset="glyphs") for name in ("vpt-seq", "vpt-nsp2"))
@@ -130,7 +131,7 @@ def test_run_and_certify_change_nothing_and_say_why(store, capsys):
     with pytest.raises(CannotRead):
         run_files.existing(spec, store, print)
     with pytest.raises(CannotRead):
-        runner.recertify(spec, store, "cpu", 1, print)
+        recertify(spec, store, "cpu", 1, print)
     code, _, err = command(capsys, "certify", spec.run_id(), "--results", store.root)
     assert code == 1 and "cannot read" in err
     [finished, unread] = orchestrator.execute(

@@ -114,7 +114,7 @@ def test_a_run_stopped_between_its_last_task_and_its_certificate_makes_it_when_r
     spec = spec_of(base, "l2p")
     with monkeypatch.context() as patched:
         patched.setattr(
-            "cl_bench.run.runner.certify", lambda *arguments: (_ for _ in ()).throw(KeyboardInterrupt)
+            "cl_bench.run.learning.certify", lambda *arguments: (_ for _ in ()).throw(KeyboardInterrupt)
         )
         with pytest.raises(KeyboardInterrupt):
             execute(spec, tmp_path)

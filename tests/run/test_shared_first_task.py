@@ -6,7 +6,8 @@ import toys
 
 from cl_bench import environment, registry
 from cl_bench.records.store import Store
-from cl_bench.run import runner, shared_first_task
+from cl_bench.run import shared_first_task
+from cl_bench.run.learning import Conditions
 
 TASKS = [[2, 0], [1, 3, 4], [5, 6]]
 SHARING = sorted(
@@ -131,5 +132,5 @@ def test_a_damaged_first_task_is_trained_again(toy_request, tmp_path):
     assert record.outcome() == alone.outcome() and record.tasks[0].first_task_of is None
     assert (
         shared_first_task.is_stored(Store(tmp_path / "shared"), keys(spec)[0])
-        and runner.Terms().share_first_task is False
+        and Conditions().share_first_task is False
     )

@@ -12,11 +12,12 @@ import toys
 from torch import distributed as dist
 
 from cl_bench.devices import places
-from cl_bench.errors import InputError
+from cl_bench.errors import InputError, Stopped
 from cl_bench.plan.plan import make_plan
 from cl_bench.plan.request import Request
 from cl_bench.records.store import Store
-from cl_bench.run import runner
+from cl_bench.run import checkpoints, runner
+from cl_bench.run.learning import Conditions
 from cl_bench.training import distributed
 from cl_bench.training.distributed import ProcessGroup
 from cl_bench.training.phase import Phase
@@ -25,12 +26,10 @@ from cl_bench.training.trainer import Trainer
 
 def learned(spec, root, helpers=(), **terms):
     store, said = Store(root), []
-    record = runner.run(
-        spec, store, runner.Terms(helpers=helpers, **terms), said.append, lambda progress: None
-    )
+    record = runner.run(spec, store, Conditions(helpers=helpers, **terms), said.append, lambda progress: None)
     return (
         record,
-        runner.checkpoints.load_tensors(next(store.folder(spec).glob("checkpoint-*")).read_bytes()),
+        checkpoints.load_tensors(next(store.folder(spec).glob("checkpoint-*")).read_bytes()),
         said,
     )
 
@@ -63,7 +62,7 @@ def test_two_processes_learn_what_one_learns(toy_request, method, tmp_path):
 def test_a_shared_run_is_resumed_where_it_was_stopped(toy_request, tmp_path):
     [spec] = make_plan(Request(**{**toy_request, "methods": "nsp2", "splits": "2"})).specs
     whole, tensors, _ = learned(spec, tmp_path / "whole", ("cpu",))
-    with pytest.raises(runner.Stopped):
+    with pytest.raises(Stopped):
         learned(spec, tmp_path / "parts", ("cpu",), pause_after=0.0)
     record, resumed, said = learned(spec, tmp_path / "parts", ("cpu",))
     assert any("resuming after task 1" in line for line in said) and record.correct == whole.correct
