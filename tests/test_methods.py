@@ -1,14 +1,17 @@
-"""The contract every registered method, and the README's example, passes on a toy ViT with 1, 2 and 4 tasks of unequal size."""
+"""The contract of every registered method and of the README's example, on a toy ViT.
 
-import copy
-import functools
+Streams have 1, 2 and 4 tasks of unequal size. A method learns each of them once for all checks that only look at what
+comes out; the checks of one method follow each other, so that a process keeps one method's lessons at a time.
+"""
+
 import gc
+from types import ModuleType
 
 import numpy as np
 import pytest
 import torch
 import toys
-from timm.models.vision_transformer import VisionTransformer
+from lessons import PASSES, given_lesson, lesson
 
 from cl_bench import registry
 from cl_bench.data.batch import Batch
@@ -19,14 +22,11 @@ from cl_bench.training.query_method import QueryTuning
 
 METHODS = [*sorted(registry.plugins("methods")), toys.README_EXAMPLE]
 GRADIENT = [name for name in METHODS if issubclass(toys.method_class(name), GradientMethod)]
+METHODS.sort(key=lambda name: name not in GRADIENT)  # pytest brings parameters of equal place together
 TASKS = {1: [[2, 0, 1, 3]], 2: [[2, 0], [1, 3, 4]], 4: [[2, 0], [1, 3, 4], [5, 6], [8, 7, 9]]}
-cases = pytest.mark.parametrize(
-    ("name", "tasks"),
-    [(name, TASKS[n]) for name in METHODS for n in TASKS],
-    ids=lambda v: v if isinstance(v, str) else len(v),
-)
-methods = pytest.mark.parametrize("name", METHODS)
-gradient_methods = pytest.mark.parametrize("name", GRADIENT)
+methods = pytest.mark.parametrize("name", METHODS, scope="module")
+gradient_methods = pytest.mark.parametrize("name", GRADIENT, scope="module")
+streams = pytest.mark.parametrize("tasks", TASKS.values(), ids=TASKS)
 
 
 def learned(name, tasks, **options):
@@ -37,56 +37,49 @@ def learned(name, tasks, **options):
 
 
 def already_learned(name, tasks):
-    """As `learned`, but trained once for all tests that only look at what comes out; a copy each."""
-    return copy.deepcopy(_learned(name, tuple(map(tuple, tasks))))
-
-
-@functools.cache
-def _learned(name, tasks):
-    return learned(name, [list(task) for task in tasks])
+    """A copy of the method as it learned the stream, which it does once for all checks."""
+    return given_lesson(name, tasks)[-1].copy(), toys.stream(tasks, joint=toys.method_class(name).joint)
 
 
 def some_images(count: int = 20) -> torch.Tensor:
     return torch.randn(count, 3, 16, 16, generator=torch.Generator().manual_seed(5))
 
 
-@cases
+@methods
+@streams
 def test_scores_cover_exactly_the_classes_seen_after_every_task(name, tasks):
-    stream = toys.stream(tasks, joint=toys.method_class(name).joint)
-    method = toys.method(name, stream.num_tasks)
-    for index in range(stream.num_tasks):
-        toys.learn(method, stream, upto=index + 1, start=index)
+    sizes = toys.stream(tasks).test_sizes
+    for index, step in enumerate(given_lesson(name, tasks)):
+        method = step.copy()
         seen = sum(len(task) for task in (tasks if method.joint else tasks[: index + 1]))
         scores = method.predict(Batch(some_images()))
         assert scores.shape == (20, seen)
         assert torch.isfinite(scores).all()
-        evaluation = stream.evaluate(method.predict, index + 1)
-        assert len(evaluation.correct) == (len(tasks) if method.joint else index + 1)
-        assert all(
-            0 <= right <= size for right, size in zip(evaluation.correct, stream.test_sizes, strict=False)
-        )
+        correct = step.evaluation.correct
+        assert len(correct) == (len(tasks) if method.joint else index + 1)
+        assert all(0 <= right <= size for right, size in zip(correct, sizes, strict=False))
 
 
-@pytest.mark.parametrize("name", METHODS)
+@methods
 @pytest.mark.parametrize(
     "tasks", [pytest.param(TASKS[n], marks=() if n == 2 else pytest.mark.slow, id=str(n)) for n in TASKS]
 )
 def test_it_learns_something(name, tasks):
     if name == "clip-zeroshot":
         pytest.skip("does not learn")
-    method, stream = learned(name, tasks, passes=20)
+    known = tasks is TASKS[2]  # learned in as many passes
+    method, stream = already_learned(name, tasks) if known else learned(name, tasks, passes=PASSES[2])
     final = stream.evaluate(method.predict, stream.num_tasks)
     chance = 1 / sum(len(task) for task in tasks)
-    if isinstance(
-        method, QueryTuning
-    ):  # without a temperature the heads' scores are not comparable on so few images
+    if isinstance(method, QueryTuning):  # scores without a temperature: not comparable on so few images
         assert sum(final.correct_within_task) / sum(stream.test_sizes) > 0.6
     else:
         assert sum(final.correct) / sum(stream.test_sizes) > 1.5 * chance
     assert final.correct_within_task[-1] / stream.test_sizes[-1] > 0.6
 
 
-@cases
+@methods
+@streams
 def test_predictions_depend_on_the_image_alone(name, tasks):
     method, _ = already_learned(name, tasks)
     images = some_images()
@@ -99,7 +92,8 @@ def test_predictions_depend_on_the_image_alone(name, tasks):
     assert torch.equal(together.argmax(1), alone.argmax(1))
 
 
-@cases
+@methods
+@streams
 def test_predicting_changes_nothing(name, tasks):
     method, stream = already_learned(name, tasks)
     before = {key: value.clone() for key, value in method.state_dict().items()}
@@ -113,9 +107,8 @@ def test_predicting_changes_nothing(name, tasks):
 def test_the_backbone_stays_bit_equal_and_in_evaluation_mode(name):
     method, _ = already_learned(name, TASKS[4])
     fresh = toys.backbone_for(name)
-    assert all(
-        torch.equal(value, fresh.state_dict()[key]) for key, value in method.backbone.state_dict().items()
-    )
+    kept = method.backbone.state_dict()
+    assert all(torch.equal(value, kept[key]) for key, value in fresh.state_dict().items())
     assert not any(parameter.requires_grad for parameter in method.backbone.parameters())
     method.train()
     assert not method.backbone.vit.training
@@ -131,12 +124,11 @@ def test_the_same_seeds_give_the_same_numbers(name):
 def test_the_first_task_does_not_depend_on_how_many_follow(name):
     if toys.method_class(name).joint:
         pytest.skip("learns everything as one task")
-    outcomes = []
-    for tasks in (TASKS[4][:1], TASKS[4][:2], TASKS[4]):
+    outcomes = [given_lesson(name, TASKS[4])[0].copy().predict(Batch(some_images()))]
+    shared = toys.method_class(name).SMALL.get("components", 4) // 4  # what CODA-Prompt shares among tasks
+    for tasks in (TASKS[4][:1], TASKS[4][:2]):
         stream = toys.stream(tasks)
-        method = toys.method(
-            name, stream.num_tasks, components=2 * stream.num_tasks
-        )  # CODA-Prompt shares its components among the tasks
+        method = toys.method(name, stream.num_tasks, components=shared * stream.num_tasks)
         toys.learn(method, stream, upto=1)
         outcomes.append(method.predict(Batch(some_images())))
     assert torch.equal(outcomes[0], outcomes[1]) and torch.equal(outcomes[0], outcomes[2])
@@ -146,16 +138,11 @@ def test_the_first_task_does_not_depend_on_how_many_follow(name):
 def test_a_restored_method_goes_on_bit_for_bit(name):
     if toys.method_class(name).joint:
         pytest.skip("has one task")
-    stream = toys.stream(TASKS[4])
-    whole = toys.method(name, 4)
-    toys.learn(whole, stream)
-    interrupted = toys.method(name, 4)
-    toys.learn(interrupted, stream, upto=2)
-    state = {key: value.clone() for key, value in interrupted.state().items()}
-    resumed = toys.method(name, 4)
+    _, interrupted, _, whole = (step.copy() for step in given_lesson(name, TASKS[4]))
+    stream, resumed = toys.stream(TASKS[4]), toys.method(name, 4)
     for index in range(2):
         resumed.grow(stream.info(index))
-    resumed.load_state(state)
+    resumed.load_state({key: value.clone() for key, value in interrupted.state().items()})
     assert torch.equal(resumed.predict(Batch(some_images())), interrupted.predict(Batch(some_images())))
     toys.learn(resumed, stream, start=2)
     assert all(torch.equal(value, resumed.state()[key]) for key, value in whole.state().items())
@@ -173,17 +160,31 @@ def test_a_checkpoint_of_other_names_or_shapes_is_refused(name):
 
 
 @methods
-def test_no_test_image_is_reachable_while_learning(name):
-    stream = toys.stream(TASKS[2], joint=toys.method_class(name).joint)
-    test = stream._test
-    hidden = {id(test), id(test.images), id(test.labels), id(stream)}
-    method = toys.method(name, stream.num_tasks)
+@streams
+def test_learning_looks_at_no_test_image(name, tasks):
+    assert not any(step.looks for step in given_lesson(name, tasks))
+
+
+@pytest.mark.parametrize("joint", [False, True])
+def test_no_test_image_is_reachable_from_a_task(joint):
+    sides = toys.sides(TASKS[2])
+    stream = toys.stream_of(sides, TASKS[2], joint)
+    hidden = {id(sides.test), id(sides.test.images), id(sides.test.labels), id(sides), id(stream)}
+    assert hidden & reachable(stream)
     for index in range(stream.num_tasks):
-        task = stream.task(index)
-        assert not hidden & reachable(task)
-        stream.__dict__["_test"] = None  # any look at it now fails
-        toys.learn(method, Recorded(task), start=0)
-        stream.__dict__["_test"] = test
+        assert not hidden & reachable(stream.task(index))
+
+
+def reachable(start) -> set[int]:
+    """ids of everything the object leads to, without leaving through modules, classes and functions."""
+    seen, waiting = set(), [start]
+    while waiting:
+        thing = waiting.pop()
+        if id(thing) in seen or isinstance(thing, type | ModuleType) or callable(thing):
+            continue
+        seen.add(id(thing))
+        waiting += gc.get_referents(thing)
+    return seen
 
 
 class Recorded:
@@ -192,27 +193,10 @@ class Recorded:
     num_tasks = 1
 
     def __init__(self, task):
-        self._task = task
+        self.only = task
 
     def task(self, index):
-        return self._task
-
-
-def reachable(start) -> set[int]:
-    """ids of everything the object leads to, without leaving through modules, classes and functions."""
-    seen, waiting = set(), [start]
-    while waiting:
-        thing = waiting.pop()
-        if (
-            id(thing) in seen
-            or isinstance(thing, type)
-            or callable(thing)
-            or type(thing).__name__ == "module"
-        ):
-            continue
-        seen.add(id(thing))
-        waiting += gc.get_referents(thing)
-    return seen
+        return self.only
 
 
 @gradient_methods
@@ -237,13 +221,10 @@ def test_every_training_image_is_seen_once_a_pass_and_the_last_partial_batch_too
 def test_what_an_old_head_says_of_a_feature_stays_as_learned(name):
     if toys.method_class(name).joint or name.startswith("clip-"):
         pytest.skip("has one head")
-    stream = toys.stream(TASKS[4])
-    method = toys.method(name, 4)
-    toys.learn(method, stream, upto=1)
-    head = {key: value.clone() for key, value in method.state().items() if key.startswith("head.heads.0")}
+    first, *_, last = (step.copy() for step in given_lesson(name, TASKS[4]))
+    head = {key: value for key, value in first.state().items() if key.startswith("head.heads.0")}
     assert head
-    toys.learn(method, stream, start=1)
-    assert all(torch.equal(value, method.state()[key]) for key, value in head.items())
+    assert all(torch.equal(value, last.state()[key]) for key, value in head.items())
 
 
 @gradient_methods
@@ -254,10 +235,9 @@ def test_a_loss_or_parameter_that_is_not_finite_fails_the_run(name):
     with pytest.raises(RunFailed, match="task 1 became nan in pass 1"):
         toys.learn(method, stream)
     method = toys.method(name, 1, passes=1, batch=1000)
+    trained = (p for p in method.parameters() if p.requires_grad)
     # the one loss is finite, what its step leaves is not
-    method.after_backward = lambda task: next(p for p in method.parameters() if p.requires_grad).grad.fill_(
-        np.inf
-    )
+    method.after_backward = lambda task: next(trained).grad.fill_(np.inf)
     with pytest.raises(RunFailed, match="ended with parameters that are not finite"):
         toys.learn(method, stream)
 
@@ -270,45 +250,27 @@ def test_scores_that_are_not_finite_fail_the_run():
 
 def test_joint_equals_sequential_tuning_on_one_task_of_all_classes():
     joint, seq = toys.method("vpt-joint", 1), toys.method("vpt-seq", 1)
-    losses = [
-        toys.learn(joint, toys.stream([[2, 0], [1, 3]], joint=True))[0].pass_losses,
-        toys.learn(seq, toys.stream([[2, 0, 1, 3]]))[0].pass_losses,
-    ]
-    assert losses[0] == losses[1] and all(
-        torch.equal(value, seq.state()[key]) for key, value in joint.state().items()
-    )
+    [together] = toys.learn(joint, toys.stream([[2, 0], [1, 3]], joint=True))
+    [one] = toys.learn(seq, toys.stream([[2, 0, 1, 3]]))
+    assert together.pass_losses == one.pass_losses
+    assert all(torch.equal(value, seq.state()[key]) for key, value in joint.state().items())
 
 
-class Passing:
-    """Counts the images that pass through a method's networks, once more where they will go backward, and again where to the weights."""
-
-    def __init__(self, method):
-        self.images = 0
-        for vit in (module for module in method.modules() if isinstance(module, VisionTransformer)):
-            vit.patch_embed.register_forward_hook(
-                lambda module, given, out: self.count(module, len(given[0]))
-            )
-
-    def count(self, module, images: int) -> None:
-        self.images += images * (1 + torch.is_grad_enabled() * (2 if module.proj.weight.requires_grad else 1))
-
-
-@pytest.mark.parametrize("augment", ["none", "crop"])
 @methods
+@pytest.mark.parametrize("augment", ["none", "crop"])
 def test_what_a_run_costs_is_what_passes_through_the_network(name, augment):
-    stream = toys.stream([[2, 0], [1, 3, 4], [5, 6]], joint=toys.method_class(name).joint, augment=augment)
-    method = toys.method(name, stream.num_tasks, batch=5)
-    passing = Passing(method)
-    for index in range(stream.num_tasks):
-        task, images, before = stream.info(index), len(stream.task(index)), passing.images
-        [trainer] = toys.learn(method, stream, index + 1, index)
-        assert passing.images - before == method.forwards(task, images, augment != "none")
-        assert trainer.images_seen == method.images_seen(task, images)
-        before = passing.images
-        evaluation = stream.evaluate(method.predict, index + 1)
-        sizes = stream.test_sizes[: len(evaluation.correct)]
+    if augment == "none":
+        steps, stream = given_lesson(name, TASKS[4]), toys.stream(TASKS[4])
+    else:
+        stream = toys.stream(TASKS[4][:3], joint=toys.method_class(name).joint, augment=augment)
+        steps = lesson(toys.method(name, stream.num_tasks, batch=5), stream)
+    for index, step in enumerate(steps):
+        method = step.copy()
+        assert step.passed_learning == method.forwards(step.task, step.images, augment != "none")
+        assert step.images_seen == method.images_seen(step.task, step.images)
+        sizes = stream.test_sizes[: len(step.evaluation.correct)]
         asked = (method.queries or method.frozen) * (sizes[-1] if index else sum(sizes))
-        assert passing.images - before == sum(sizes) * (not method.frozen) + asked
+        assert step.passed_evaluating == sum(sizes) * (not method.frozen) + asked
 
 
 @gradient_methods
@@ -328,15 +290,11 @@ def test_with_the_network_in_bf16_it_learns_and_keeps_full_precision(name):
     method, stream = already_learned(name, TASKS[2])
     half = toys.method(name, stream.num_tasks)
     toys.learn(half, stream, precision="bf16")
-    assert {key: (value.shape, value.dtype) for key, value in half.state().items()} == {
-        key: (value.shape, value.dtype) for key, value in method.state().items()
-    }
+    kinds = [{k: (value.shape, value.dtype) for k, value in one.state().items()} for one in (half, method)]
+    assert kinds[0] == kinds[1]
     assert all(bool(value.isfinite().all()) for value in half.state().values())
     with network_in("bf16"):
         found = half.predict(Batch(some_images()))
     exact = half.predict(Batch(some_images()))
-    assert (
-        found.dtype == torch.float32
-        and not torch.equal(found, exact)
-        and torch.allclose(found, exact, rtol=0.1, atol=0.1 * exact.std().item())
-    )
+    assert found.dtype == torch.float32 and not torch.equal(found, exact)
+    assert torch.allclose(found, exact, rtol=0.1, atol=0.1 * exact.std().item())

@@ -1,9 +1,11 @@
 """Toy pieces shared by the tests: a small ViT, a small data set in memory, small streams and runs."""
 
+import copy
 import functools
 import json
 import re
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -87,6 +89,14 @@ def clip_files() -> tuple[str, Path]:
 
 def clip_backbone() -> Backbone:
     """The tiny CLIP through the real loading code."""
+    return copy.deepcopy(loaded_clip())
+
+
+@functools.cache
+def loaded_clip() -> Backbone:
+    from open_clip.tokenizer import SimpleTokenizer
+
+    SimpleTokenizer.__deepcopy__ = lambda self, memo: self  # nothing changes its large vocabulary
     name, weights = clip_files()
     return load.load(load.resolve(name, None, str(weights), {}))
 
@@ -113,16 +123,26 @@ def images(per_class: int, classes: int, seed: int, size: int = 16) -> ImageSet:
     return ImageSet(np.clip(pixels, 0, 255).astype(np.uint8), labels)
 
 
+def sides(tasks: Sequence[Sequence[int]], seed: int = 0, per_class: int = 12) -> Sides:
+    """Toy images of the tasks' classes: `per_class` to train on and 6 to test on."""
+    classes = max(c for task in tasks for c in task) + 1
+    train = images(per_class, classes, seed)
+    return Sides(train, train, images(6, classes, seed + 1))
+
+
+def stream_of(
+    given: Sides, tasks: Sequence[Sequence[int]], joint: bool = False, augment: str = "none"
+) -> Stream:
+    """A stream over these images."""
+    transform = Transform(augment=augment, crop_scale=0.5)
+    return Stream(given, tasks, Preprocess(backbone().spec, transform, 0, torch.device("cpu")), joint)
+
+
 def stream(
     tasks: list[list[int]], joint: bool = False, seed: int = 0, augment: str = "none", per_class: int = 12
 ) -> Stream:
-    """A stream over toy images, 12 training and 6 test images a class; tasks are lists of classes, possibly of unequal length."""
-    classes = max(c for task in tasks for c in task) + 1
-    preprocess = Preprocess(
-        backbone().spec, Transform(augment=augment, crop_scale=0.5), 0, torch.device("cpu")
-    )
-    train = images(per_class, classes, seed)
-    return Stream(Sides(train, train, images(6, classes, seed + 1)), tasks, preprocess, joint)
+    """A stream over toy images; tasks are lists of classes, possibly of unequal length."""
+    return stream_of(sides(tasks, seed, per_class), tasks, joint, augment)
 
 
 def method_class(name: str) -> type[Method]:
