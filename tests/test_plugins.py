@@ -300,7 +300,7 @@ def test_the_files_are_no_top_level_modules(here, toy_request):
 def test_rows_of_two_versions_of_a_plugin_are_told_apart(here, toy_request):
     import made
 
-    from cl_bench.report.rows import group
+    from cl_bench.report.grouping import group
 
     records = [made.record("ncm", made.triangle(3, 1), plugins={"methods": digest * 64}) for digest in "ab"]
     labels = [row.label for row in group(records)[0].rows]

@@ -14,8 +14,7 @@ from cl_bench.plan.request import Request
 from cl_bench.records import metrics
 from cl_bench.records.metrics import MEASURES, Conventions
 from cl_bench.records.record import RunRecord, RunSpec
-from cl_bench.text import yaml_file
-from cl_bench.text.escape import markdown, one_line
+from cl_bench.text import escape, markdown, yaml_file
 
 VALIDATION = 0.25  # NSP2 paper, appendix B
 
@@ -84,21 +83,15 @@ def table(
     tried: Sequence[Point], chosen: dict[str, Point], grid: dict[str, list], conventions: Conventions
 ) -> str:
     """The grid as a Markdown table in percent, the chosen points bold."""
-    lines = [
-        "| " + " | ".join(["Method", *map(markdown, grid), "Acc. ↑", "Forgetting ↓", "n"]) + " |",
-        "|:--" + "|--:" * (len(grid) + 3) + "|",
-    ]
+    rows = []
     for point in tried:
         means = [point.mean(metric, conventions) for metric in ("accuracy", "forgetting")]
         cells = [format_option(point.options[key]) if key in point.options else "–" for key in grid]
         cells = [point.method, *cells, *("–" if mean is None else metrics.percent(mean) for mean in means)]
         style = "**{}**" if chosen.get(point.method) is point else "{}"
-        lines.append(
-            "| "
-            + " | ".join([*(style.format(markdown(cell)) for cell in cells), str(len(point.records))])
-            + " |"
-        )
-    return "\n".join(lines)
+        rows.append([*(style.format(escape.markdown(cell)) for cell in cells), str(len(point.records))])
+    heads = ["Method", *map(escape.markdown, grid), "Acc. ↑", "Forgetting ↓", "n"]
+    return "\n".join(markdown.table(heads, rows))
 
 
 def at_the_edge(chosen: dict[str, Point], grid: dict[str, list]) -> list[str]:
@@ -135,7 +128,7 @@ def settings_file(
         )
     head = [
         f"# chosen by cl-bench tune: highest mean accuracy ({metrics.ACCURACY_CONVENTIONS[conventions.accuracy]}) over seeds {', '.join(seeds)}",
-        f"# on {one_line(specs[0].benchmark_name())}, backbone {specs[0].backbone.name}",
+        f"# on {escape.one_line(specs[0].benchmark_name())}, backbone {specs[0].backbone.name}",
         *(f"# {key} tried: {', '.join(map(format_option, tried))}" for key, tried in grid.items()),
         *(
             f"# {point.method}: accuracy {metrics.percent(point.mean('accuracy', conventions))} %"

@@ -1,13 +1,13 @@
-"""From a report's specification and what answers its selectors to its tables: cells, ranks, published numbers, differences to a baseline."""
+"""The tables of a report: cells, ranks, published numbers, differences to a baseline."""
 
 from collections.abc import Sequence
 
 from cl_bench.errors import pointing_at
 from cl_bench.records import metrics
 from cl_bench.records.metrics import Conventions
-from cl_bench.report import notes, significance
+from cl_bench.report import comparable, notes, significance
 from cl_bench.report.lookup import Found
-from cl_bench.report.published import METRICS
+from cl_bench.report.published import METRICS, Published
 from cl_bench.report.rows import MARKS, Benchmark, Row
 from cl_bench.report.spec import RowLayout, TableLayout
 from cl_bench.report.table import COLUMNS, Cell, Difference, Line, Table, cell, heading, number, rank
@@ -16,16 +16,10 @@ from cl_bench.report.table import COLUMNS, Cell, Difference, Line, Table, cell, 
 def table(layout: TableLayout, grid: Sequence[Sequence[Row | None]], found: Found) -> Table:
     """The table of a specification; `grid` has the runs of every row and column."""
     groups = [(column.heading, list(layout.metrics)) for column in layout.columns]
-    made = Table(
-        layout.name, layout.title, groups, [], labels=list(layout.labels), method_column=layout.method_column
-    )
+    labels = list(layout.labels)
+    made = Table(layout.name, layout.title, groups, [], labels=labels, method_column=layout.method_column)
     letters: dict[str, str] = {}
-    planned = [
-        sorted(
-            {record.spec.seed_name() for row in column if row and not row.imported for record in row.records}
-        )
-        for column in zip(*grid, strict=True)
-    ]
+    planned = [_seeds(column) for column in zip(*grid, strict=True)]
     for wanted, rows in zip(layout.rows, grid, strict=True):
         made.lines.append(_line(layout, wanted, rows, planned, found))
         if wanted.published and (below := _published_line(layout, wanted, rows, found, letters)):
@@ -37,16 +31,21 @@ def table(layout: TableLayout, grid: Sequence[Sequence[Row | None]], found: Foun
     _say_n(made)
     made.notes = [_columns_note(columns), *notes.of_table(columns, found.conventions, layout.metrics)]
     if any("*" in cell_.marks for line in made.lines for cell_ in line.cells):
-        made.notes.append(
-            f"*: differs from {made.baseline}, p below {significance.LEVEL} (permutation test over seeds, Holm-adjusted over the table)."
-        )
+        below = f"p below {significance.LEVEL}"
+        test = "permutation test over seeds, Holm-adjusted over the table"
+        made.notes.append(f"*: differs from {made.baseline}, {below} ({test}).")
     made.notes += [f"{letter}: {reason}." for reason, letter in letters.items()]
     if letters or any(line.quiet for line in made.lines):
-        header = found.registry.header
-        made.notes.append(
-            f"Published: {header.title} ({header.venue}), {found.registry.titles[layout.published]}; in brackets ours - published."
-        )
+        header, title = found.registry.header, found.registry.titles[layout.published]
+        paper = f"{header.title} ({header.venue}), {title}"
+        made.notes.append(f"Published: {paper}; in brackets ours - published.")
     return made
+
+
+def _seeds(column: Sequence[Row | None]) -> list[str]:
+    """The names of all seeds in a column, finished or not."""
+    run_here = [row for row in column if row and not row.imported]
+    return sorted({record.spec.seed_name() for row in run_here for record in row.records})
 
 
 def _columns_note(columns: Sequence[Sequence[Row]]) -> str:
@@ -65,9 +64,8 @@ def _columns_note(columns: Sequence[Sequence[Row]]) -> str:
 
 def _say_n(made: Table) -> None:
     """Give a number its n where not all of the table have the same; cells with missing seeds say so already."""
-    cells = [
-        cell_ for line in made.lines if not line.quiet for cell_ in line.cells if cell_.value is not None
-    ]
+    shown = [cell_ for line in made.lines if not line.quiet for cell_ in line.cells]
+    cells = [cell_ for cell_ in shown if cell_.value is not None]
     counts = [len(cell_.row.finished) for cell_ in cells]
     for cell_, count in zip(cells, counts, strict=True):
         if len(set(counts)) > 1 and "seeds)" not in cell_.text:
@@ -102,46 +100,41 @@ def _line(
 def _published_line(
     layout: TableLayout, wanted: RowLayout, rows: Sequence[Row | None], found: Found, letters: dict[str, str]
 ) -> Line | None:
-    """The paper's numbers for a row, the difference of ours where the two may be compared, and a letter with the reason where not."""
+    """The paper's numbers for a row, the difference of ours where the two may be compared.
+
+    Where not, a letter stands for the reason; None where the paper has no numbers.
+    """
     cells = []
     for column, row in zip(layout.columns, rows, strict=True):
         for metric in layout.metrics:
             place = column.published or column.benchmark
             named = column.published is not None  # else it may be the user's own
-            with pointing_at(wanted.at):
-                theirs = (
-                    found.registry.number(layout.published, wanted.published, place, metric, named)
-                    if metric in METRICS
-                    else None
-                )
-            if theirs is None:
-                cells.append(Cell(metric=metric))
-                continue
-            made = Cell(
-                number(theirs.mean / 100, None if theirs.spread is None else theirs.spread / 100),
-                metric=metric,
-            )
-            ours = cell(row, metric, found.conventions)
-            if row and ours.value is not None:
-                reasons = (
-                    ["imported, not run here"]
-                    if row.imported
-                    else found.registry.why_not(theirs, row.spec, found.conventions)
-                )
-                caveats = (
-                    ["not comparable: " + ", ".join(reasons)]
-                    if reasons
-                    else found.registry.doubts(theirs, row.spec)
-                )
-                if not reasons:
-                    made.text += f" ({float(metrics.percent(ours.value)) - theirs.mean:+.2f})"
-                made.marks = ",".join(letters.setdefault(caveat, _letter(len(letters))) for caveat in caveats)
-            if theirs.by:
-                made.marks += ("," if made.marks else "") + letters.setdefault(
-                    f"run by the authors of {theirs.by}", _letter(len(letters))
-                )
-            cells.append(made)
+            theirs = None
+            if metric in METRICS:
+                with pointing_at(wanted.at):
+                    theirs = found.registry.number(layout.published, wanted.published, place, metric, named)
+            cells.append(_published_cell(theirs, row, found, letters) if theirs else Cell(metric=metric))
     return Line("published", cells, quiet=True) if any(made.text != Cell().text for made in cells) else None
+
+
+def _published_cell(theirs: Published, row: Row | None, found: Found, letters: dict[str, str]) -> Cell:
+    spread = None if theirs.spread is None else theirs.spread / 100
+    made = Cell(number(theirs.mean / 100, spread), metric=theirs.metric)
+    ours, caveats = cell(row, theirs.metric, found.conventions), []
+    if row and ours.value is not None:
+        if row.imported:
+            reasons = ["imported, not run here"]
+        else:
+            reasons = comparable.why_not(found.registry, theirs, row.spec, found.conventions)
+        if reasons:
+            caveats.append("not comparable: " + ", ".join(reasons))
+        else:
+            caveats += found.registry.doubts(theirs, row.spec)
+            made.text += f" ({float(metrics.percent(ours.value)) - theirs.mean:+.2f})"
+    if theirs.by:
+        caveats.append(f"run by the authors of {theirs.by}")
+    made.marks = ",".join(letters.setdefault(caveat, _letter(len(letters))) for caveat in caveats)
+    return made
 
 
 def _letter(count: int) -> str:
@@ -159,30 +152,32 @@ def _rank(layout: TableLayout, made: Table) -> None:
 
 
 def _compare(layout: TableLayout, grid: Sequence[Sequence[Row | None]], found: Found, made: Table) -> None:
-    """Every row against the baseline on every benchmark; p values are adjusted over the whole table, and a significant number gets a star."""
+    """Every row against the baseline on every benchmark; a significant number gets a star.
+
+    p values are adjusted over the whole table.
+    """
     base = next(i for i, row in enumerate(layout.rows) if row.select == layout.baseline)
     ours = [line for line in made.lines if not line.quiet]
     made.baseline = ours[base].title
-    compared = []
-    for place, (line, rows) in enumerate(zip(ours, grid, strict=True)):
-        for index, (column, row) in enumerate(zip(layout.columns, rows, strict=True)):
-            if place == base or row is None or grid[base][index] is None or line.bound:
+    compared: list[tuple[Cell, float | None, Difference]] = []
+    for place, (line, own) in enumerate(zip(ours, grid, strict=True)):
+        if place == base or line.bound:
+            continue
+        for index, (column, row, baseline) in enumerate(zip(layout.columns, own, grid[base], strict=True)):
+            if row is None or baseline is None:
                 continue
-            _warn_of_other_orders(layout.name, row, grid[base][index], found)
-            if row.ran and grid[base][index].ran and not significance.pairs(row, grid[base][index]):
-                found.warnings.append(
-                    f"{layout.name}: no two runs of {row.title} and {made.baseline} on {column.heading} share order and seeds"
-                )
-            for offset, metric in enumerate(layout.metrics):
-                result = significance.compare(
-                    row, grid[base][index], metric, found.conventions, (found.answers, found.answers)
-                )
+            _warn_of_other_orders(layout.name, row, baseline, found)
+            if row.ran and baseline.ran and not significance.pairs(row, baseline):
+                names = f"{row.title} and {made.baseline} on {column.heading}"
+                found.warnings.append(f"{layout.name}: no two runs of {names} share order and seeds")
+            cells = line.cells[index * len(layout.metrics) :]
+            for cell_, metric in zip(cells, layout.metrics, strict=False):
+                both = (found.answers, found.answers)
+                result = significance.compare(row, baseline, metric, found.conventions, both)
                 if result:
-                    cell_ = line.cells[index * len(layout.metrics) + offset]
-                    made.differences.append(
-                        Difference.of(line.title, column.heading, heading(metric), result)
-                    )
-                    compared.append((cell_, result.p, made.differences[-1]))
+                    difference = Difference.of(line.title, column.heading, heading(metric), result)
+                    compared.append((cell_, result.p, difference))
+    made.differences += [difference for *_, difference in compared]
     tested = [(cell_, p, difference) for cell_, p, difference in compared if p is not None]
     for (cell_, _, difference), p in zip(tested, significance.holm([p for _, p, _ in tested]), strict=True):
         difference.p = p
@@ -192,15 +187,14 @@ def _compare(layout: TableLayout, grid: Sequence[Sequence[Row | None]], found: F
 def _warn_of_other_orders(where: str, row: Row, baseline: Row, found: Found) -> None:
     """One line where seeds of one name learned the classes in different orders, which cannot be paired."""
     others = {record.spec.seed_name(): record.spec.task_classes for record in baseline.ran}
-    seeds = [
-        r.spec.seed_name()
-        for r in row.ran
-        if others.get(r.spec.seed_name(), r.spec.task_classes) != r.spec.task_classes
-    ]
+    seeds = []
+    for record in row.ran:
+        name, classes = record.spec.seed_name(), record.spec.task_classes
+        if others.get(name, classes) != classes:
+            seeds.append(name)
     if seeds:
-        found.warnings.append(
-            f"{where}: seeds {', '.join(seeds)} of {row.title} and {baseline.title} have different class orders and are not paired"
-        )
+        rows = f"{', '.join(seeds)} of {row.title} and {baseline.title}"
+        found.warnings.append(f"{where}: seeds {rows} have different class orders and are not paired")
 
 
 def of_benchmark(benchmark: Benchmark, conventions: Conventions) -> Table:
@@ -215,9 +209,8 @@ def of_benchmark(benchmark: Benchmark, conventions: Conventions) -> Table:
     found = notes.of_table([benchmark.rows], conventions, list(COLUMNS))
     if benchmark.shared_options:
         found.insert(3, f"All rows: {', '.join(benchmark.shared_options)}.")
-    own = (
-        benchmark.spec and benchmark.spec.dataset_argument
-    )  # a user's data: other reports may be about others of the same name
+    # a user's data: other reports may be about others of the same name
+    own = benchmark.spec and benchmark.spec.dataset_argument
     data = f"data {benchmark.spec.manifest_digest[:8]}, " if own else ""
     title = f"{benchmark.name} — {data}backbone {benchmark.backbone}; percent"
     return Table(benchmark.slug, title, [("", list(COLUMNS))], lines, found, counted=True)

@@ -4,7 +4,7 @@ import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 
-from cl_bench.report.table import Cell, Line, Table, heading
+from cl_bench.report.table import Cell, Table, heading
 from cl_bench.text.escape import one_line
 
 PACKAGES = ("[utf8]{inputenc}", "{amssymb}", "{booktabs}", "{adjustbox}")
@@ -23,14 +23,14 @@ def document(tables: Sequence[Table]) -> str:
 
 def environment(table: Table) -> str:
     """The table environment; wider tables are shrunk to the line. Needs booktabs and adjustbox, and amssymb for check marks."""
-    words = len(table.labels) + table.method_column
+    words = len(table.word_heads)
     numbers = sum(len(found) for _, found in table.groups) + table.counted
     body = []
     for line in table.lines:
         body += [r"\midrule"] if line.rule and body else []
         cells = [_cell(found) for found in line.cells]
         first, *rest = map(escape, table.words(line))
-        parts = [_guarded(first), *rest, *cells, *_count(table, line)]
+        parts = [_guarded(first), *rest, *cells, *table.count(line)]
         body.append(
             " & ".join(rf"{{\footnotesize {part}}}" if line.quiet and part else part for part in parts)
             + r" \\"
@@ -53,7 +53,7 @@ def _guarded(first: str) -> str:
 
 
 def _head(table: Table, words: int) -> list[str]:
-    own = [*(["Method"] if table.method_column else []), *map(escape, table.labels)]
+    own = [*map(escape, table.word_heads)]
     metrics = [escape(heading(metric)) for _, found in table.groups for metric in found]
     own[0] = _guarded(own[0])
     last = " & ".join([*own, *metrics, *(["$n$"] if table.counted else [])]) + r" \\"
@@ -71,10 +71,6 @@ def _cell(found: Cell) -> str:
     text = f"$-${escape(found.text[1:])}" if found.text.startswith("-") else escape(found.text)
     text = {"best": r"\textbf{%s}", "second": r"\underline{%s}", "": "%s"}[found.rank] % text
     return text + (rf"\textsuperscript{{{found.marks}}}" if found.marks else "")
-
-
-def _count(table: Table, line: Line) -> list[str]:
-    return [str(len(line.cells[0].row.finished))] if table.counted else []
 
 
 def warning(table: Table, file: str) -> list[str]:

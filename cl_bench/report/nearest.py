@@ -15,7 +15,10 @@ MOST = 3
 def selectors(
     text: str, specs: Sequence[RunSpec], where: Mapping | None = None, version: str = ""
 ) -> list[str]:
-    """The nearest first, as they would be written in the place of `text`: those of its method with other options, settings of `where` or version."""
+    """The nearest first, as they would be written in the place of `text`.
+
+    They are of its method, with other options, settings of `where` or version.
+    """
     method, options = selector(text)
     found: dict[str, tuple[int, float]] = {}
     for spec in (spec for spec in specs if spec.method == method):
@@ -32,11 +35,8 @@ def selectors(
         told = text.partition("[")[0] + marks
         if version and version != str(spec.method_version):
             told, unlike = f"{told}@{spec.method_version}", unlike + 1
-        told += (
-            f" with {', '.join(f'{key} = {format_option(value)}' for key, value in other.items())}"
-            if other
-            else ""
-        )
+        if other:
+            told += f" with {', '.join(f'{key} = {format_option(value)}' for key, value in other.items())}"
         found[told] = min((unlike, apart), found.get(told, (unlike, apart)))
     return sorted(found, key=lambda told: found[told])[:MOST]
 
@@ -55,24 +55,25 @@ def sentence(found: Sequence[str]) -> str:
 def of_cell(
     wanted: RowLayout, column: ColumnLayout, places: Sequence[Benchmark], benchmarks: Sequence[Benchmark]
 ) -> str:
-    """The same for a row and a column of a report. `places` are the benchmarks that answer to the column, of all `benchmarks`."""
+    """The same for a row and a column of a report.
+
+    `places` are the benchmarks that answer to the column, of all `benchmarks`.
+    """
     rows = [row for place in places for row in place.rows]
     if wanted.imported is not None:
         near = nearest(wanted.imported, {row.display for row in rows if row.imported})
         return f"there is {near!r}" if near else ""
     if any(not row.imported for row in rows):
-        return sentence(
-            selectors(wanted.select, [row.spec for row in rows if not row.imported], wanted.where)
-        )
-    specs = [
-        place.spec
-        for place in benchmarks
-        if place.spec
-        and column.benchmark in (place.spec.benchmark_key(), f"{place.spec.dataset}/{place.spec.num_tasks}")
-    ]
+        specs = [row.spec for row in rows if not row.imported]
+        return sentence(selectors(wanted.select, specs, wanted.where))
+    specs = [place.spec for place in benchmarks if place.spec and _is_named(place.spec, column.benchmark)]
     backbone = wanted.backbone or column.backbone
     needed = dict.fromkeys(", ".join(_needed(spec, column, backbone)) for spec in specs)
     return f"its runs are of columns with {' or of ones with '.join(needed)}" if needed else ""
+
+
+def _is_named(spec: RunSpec, benchmark: str) -> bool:
+    return benchmark in (spec.benchmark_key(), f"{spec.dataset}/{spec.num_tasks}")
 
 
 def _needed(spec: RunSpec, column: ColumnLayout, backbone: str | None) -> list[str]:

@@ -1,4 +1,4 @@
-"""The report as one HTML file that needs nothing else: sortable tables, figures, and behind every number the runs it comes from."""
+"""The report as one HTML file that needs nothing else: sortable tables, figures, and the runs behind every number."""
 
 import base64
 import json
@@ -13,9 +13,9 @@ from markupsafe import Markup
 from cl_bench.records import metrics
 from cl_bench.records.metrics import Conventions
 from cl_bench.records.record import RunSpec
-from cl_bench.report.render import DIFFERENCE_NOTES, DIFFERENCES, difference_words
+from cl_bench.report.render import DIFFERENCE_NOTES
 from cl_bench.report.rows import Row
-from cl_bench.report.table import Cell, Table
+from cl_bench.report.table import DIFFERENCE_HEADS, Cell, Table
 from cl_bench.text.escape import visible
 
 TEMPLATE = "page.html.j2"
@@ -27,17 +27,16 @@ def render(
     pictures: Sequence[tuple[str, Path]],
     conventions: Conventions,
 ) -> str:
-    """`parts` are tables, each with the (title, PNG file) of its figures; `pictures` stand after all tables."""
-    environment = Environment(
-        autoescape=True, finalize=_shown, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined
-    )
+    """The page; `parts` are tables, each with the (title, PNG file) of its figures, `pictures` stand below."""
+    blocks = {"trim_blocks": True, "lstrip_blocks": True}
+    environment = Environment(autoescape=True, finalize=_shown, undefined=StrictUndefined, **blocks)
     template = environment.from_string((files("cl_bench.report") / TEMPLATE).read_text(encoding="utf-8"))
     behind = Behind(conventions)
     sections = [
         {
             "table": table,
             "lines": _lines(table, behind),
-            "differences": _differences(table),
+            "differences": [found.words for found in table.differences],
             "figures": _figures(found),
         }
         for table, found in parts
@@ -47,7 +46,7 @@ def render(
         sections=sections,
         figures=_figures(pictures),
         behind=behind.rows,
-        difference_heads=DIFFERENCES,
+        difference_heads=DIFFERENCE_HEADS,
         difference_notes=DIFFERENCE_NOTES,
     )
 
@@ -58,22 +57,17 @@ def _shown(value):
 
 
 def _lines(table: Table, behind: "Behind") -> list[dict]:
-    """The lines of a table, published numbers inside the cells they belong to, so that sorting keeps them together."""
+    """The lines of a table; published numbers are inside the cells they belong to, which sorting moves."""
     found: list[dict] = []
     for line in table.lines:
         if line.quiet and found:
             for own, theirs in zip(found[-1]["cells"], line.cells, strict=True):
                 own["published"] = theirs
             continue
-        found.append(
-            {
-                "words": table.words(line),
-                "rule": line.rule,
-                "cells": [_cell(cell, behind) for cell in line.cells],
-            }
-        )
+        cells = [_cell(cell, behind) for cell in line.cells]
+        found.append({"words": table.words(line), "rule": line.rule, "cells": cells})
         if table.counted:
-            found[-1]["count"] = len(line.cells[0].row.finished)
+            [found[-1]["count"]] = table.count(line)
     return found
 
 
@@ -93,35 +87,27 @@ class Behind:
     def __init__(self, conventions: Conventions):
         self._conventions = conventions
         self.rows: dict[str, dict] = {}
-        self._links: dict[int, str] = {}
 
     def link(self, row: Row) -> str:
         """The name of a row's section."""
-        if id(row) not in self._links:
-            name = (
-                f"runs-{row.display}-{row.spec.benchmark}" if row.imported else f"runs-{row.spec.family_id()}"
-            )
-            self._links[id(row)] = name
-            self.rows.setdefault(name, _behind(row, self._conventions))
-        return self._links[id(row)]
+        made = f"{row.display}-{row.spec.benchmark}" if row.imported else row.spec.family_id()
+        name = f"runs-{made}"
+        if name not in self.rows:
+            self.rows[name] = _behind(row, self._conventions)
+        return name
 
 
 def _behind(row: Row, conventions: Conventions) -> dict:
-    """What made a row's numbers: settings that all its runs share, then each run's command, environment and result."""
+    """What made a row's numbers: settings that its runs share, then each run's command, environment and result."""
     if row.imported:
-        shared = {"imported": row.spec.model_dump(mode="json")}
-        return {
-            "title": f"{row.title} on {row.spec.benchmark}",
-            "shared": _json(shared),
-            "runs": [_run(row, record, conventions) for record in row.records],
-        }
-    seeded = {"order_seed", "init_seed", "data_seed", "task_classes", "command", "losses"}
-    shared = {key: value for key, value in row.spec.model_dump(mode="json").items() if key not in seeded}
-    return {
-        "title": f"{row.title} on {row.benchmark}",
-        "shared": _json(shared),
-        "runs": [_run(row, record, conventions) for record in row.records],
-    }
+        shared, place = {"imported": row.spec.model_dump(mode="json")}, row.spec.benchmark
+    else:
+        seeded = {"order_seed", "init_seed", "data_seed", "task_classes", "command", "losses"}
+        values = row.spec.model_dump(mode="json")
+        shared = {key: value for key, value in values.items() if key not in seeded}
+        place = row.benchmark
+    runs = [_run(row, record, conventions) for record in row.records]
+    return {"title": f"{row.title} on {place}", "shared": _json(shared), "runs": runs}
 
 
 def _run(row: Row, record, conventions: Conventions) -> dict:
@@ -159,10 +145,6 @@ def _json(value) -> str:
 @cache  # most runs share their environment
 def _indented(text: str) -> str:
     return json.dumps(json.loads(text), indent=1, ensure_ascii=False)
-
-
-def _differences(table: Table) -> list[list[str]]:
-    return [difference_words(table, index) for index in range(len(table.differences))]
 
 
 def _figures(pictures: Sequence[tuple[str, Path]]) -> list[dict]:

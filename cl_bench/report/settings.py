@@ -9,22 +9,23 @@ from cl_bench.records.record import RunSpec
 
 
 def configured(spec: RunSpec, method: str, options: dict) -> bool:
-    """Whether a run is of the method with these options: each has its value, whether or not that is the preset's, and the label names no other."""
+    """Whether a run is of the method with these options.
+
+    Each has its value, whether or not that is the preset's, and the label names no other.
+    """
+    if spec.method != method:
+        return False
     named, settings = options_in(spec.label), settings_of(spec)
-    return (
-        spec.method == method
-        and all(key in options and same(options[key], value) for key, value in named.items())
-        and all(
-            key in named or (key in settings and same(settings[key], value)) for key, value in options.items()
-        )
-    )
+    if not all(key in options and same(options[key], value) for key, value in named.items()):
+        return False
+    others = {key: value for key, value in options.items() if key not in named}
+    return all(key in settings and same(settings[key], value) for key, value in others.items())
 
 
 def same(one, other) -> bool:
     """Whether two settings are equal; a list is what a tuple of the same values is."""
-    return (list(one) if isinstance(one, tuple) else one) == (
-        list(other) if isinstance(other, tuple) else other
-    )
+    one, other = (list(value) if isinstance(value, tuple) else value for value in (one, other))
+    return one == other
 
 
 @cache

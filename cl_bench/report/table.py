@@ -18,7 +18,10 @@ MISSING = "–"
 
 @dataclass
 class Cell:
-    """A number with its spread in percent as text; `value` is what it is ranked and sorted by, None where there is no number."""
+    """A number with its spread in percent as text.
+
+    `value` is what it is ranked and sorted by, None where there is no number.
+    """
 
     text: str = MISSING
     value: float | None = None
@@ -30,7 +33,10 @@ class Cell:
 
 @dataclass
 class Line:
-    """A row of a table; `quiet` ones (published numbers) stand under the row they belong to and are never ranked."""
+    """A row of a table.
+
+    `quiet` ones (published numbers) stand under the row they belong to and are never ranked.
+    """
 
     title: str
     cells: list[Cell]
@@ -40,9 +46,13 @@ class Line:
     quiet: bool = False
 
 
+DIFFERENCE_HEADS = ("Row", "Benchmark", "Metric", "Difference", "95 % interval", "p (Holm)")
+DIFFERENCE_WORDS = 3  # columns of words, before those of numbers
+
+
 @dataclass
 class Difference:
-    """A row against the baseline of its table, on one benchmark: what `significance` found, as text and numbers in percentage points."""
+    """A row against the baseline of its table, on one benchmark: what `significance` found, in percent."""
 
     row: str
     column: str
@@ -66,12 +76,23 @@ class Difference:
     @property
     def verdict(self) -> str:
         """The p value, or why there is none."""
-        return "n too small" if self.p is None else f"{self.p:.3f}" if self.p >= 0.0005 else "< 0.001"
+        if self.p is None:
+            return "n too small"
+        return f"{self.p:.3f}" if self.p >= 0.0005 else "< 0.001"
+
+    @property
+    def words(self) -> list[str]:
+        """A line under `DIFFERENCE_HEADS`."""
+        mean = f"{self.mean:+.2f} (n = {self.pairs})"
+        return [self.row, self.column, self.metric, mean, self.span, self.verdict]
 
 
 @dataclass
 class Table:
-    """Headings, lines and footnotes; `groups` are (title, metrics) over the number columns, `labels` headings of extra columns before them."""
+    """Headings, lines and footnotes.
+
+    `groups` are (title, metrics) over the number columns, `labels` headings of extra columns before them.
+    """
 
     name: str
     title: str
@@ -86,24 +107,27 @@ class Table:
 
     @property
     def heads(self) -> list[str]:
-        """Headings of all columns, such as "Acc. ↑"; the benchmark stands in them where there are several."""
-        own = [*(["Method"] if self.method_column else []), *self.labels]
+        """Headings of all columns, such as "Acc. ↑", under their benchmark's where there are several."""
+        numbers = []
         for title, found in self.groups:
-            own += [
-                f"{title} {heading(metric)}" if title and len(self.groups) > 1 else heading(metric)
-                for metric in found
-            ]
-        return [*own, *(["n"] if self.counted else [])]
+            above = f"{title} " if title and len(self.groups) > 1 else ""
+            numbers += [above + heading(metric) for metric in found]
+        return [*self.word_heads, *numbers, *(["n"] if self.counted else [])]
 
     @property
     def plain_heads(self) -> list[str]:
         """As `heads`, for renderings that print the benchmarks above."""
-        own = [
-            *(["Method"] if self.method_column else []),
-            *self.labels,
-            *(heading(metric) for _, found in self.groups for metric in found),
-        ]
-        return [*own, *(["n"] if self.counted else [])]
+        numbers = [heading(metric) for _, found in self.groups for metric in found]
+        return [*self.word_heads, *numbers, *(["n"] if self.counted else [])]
+
+    @property
+    def word_heads(self) -> list[str]:
+        """Headings of the columns before the numbers."""
+        return [*(["Method"] if self.method_column else []), *self.labels]
+
+    def count(self, line: Line) -> list[str]:
+        """The number of seeds of a line, where a column is for it."""
+        return [str(len(line.cells[0].row.finished))] if self.counted else []
 
     def words(self, line: Line) -> list[str]:
         """What stands in the columns before the numbers."""
@@ -135,16 +159,16 @@ def cell(row: Row | None, metric: str, conventions: Conventions) -> Cell:
 
 
 def rank(lines: Sequence[Line], decides: Callable[[Line], bool] = lambda line: True) -> None:
-    """Mark best and second of every column by the printed mean; ties share a mark, and a column with one number has none."""
+    """Mark best and second of every column by the printed mean; ties share a mark.
+
+    A column with one number has none.
+    """
     taking_part = [line for line in lines if not line.quiet and not line.bound and decides(line)]
     for column in zip(*(line.cells for line in taking_part), strict=True):
-        means = {
-            id(found): float(metrics.percent(found.value)) for found in column if found.value is not None
-        }
-        if not means:
+        cells = [found for found in column if found.value is not None]
+        means = [float(metrics.percent(found.value)) for found in cells]
+        if len(set(means)) < 2:
             continue
-        high = COLUMNS[column[0].metric][1]
-        ranked = sorted(set(means.values()), reverse=high)
-        for found in column:
-            if len(ranked) > 1 and id(found) in means and means[id(found)] in ranked[:2]:
-                found.rank = "best" if means[id(found)] == ranked[0] else "second"
+        ranked = sorted(set(means), reverse=COLUMNS[cells[0].metric][1])
+        for found, mean in zip(cells, means, strict=True):
+            found.rank = {ranked[0]: "best", ranked[1]: "second"}.get(mean, found.rank)

@@ -34,7 +34,10 @@ class TomlFile:
     lines: Mapping[Place, int]
 
     def where(self, place: Place) -> str:
-        """Such as "report.toml, line 12, table 'main', row 3, select"; what is not in the file stands where it would have to be."""
+        """Such as "report.toml, line 12, table 'main', row 3, select".
+
+        What is not in the file stands where it would have to be.
+        """
         known = next((place[:end] for end in range(len(place), 0, -1) if place[:end] in self.lines), ())
         words = [str(self.path), f"line {self.lines.get(known, 1)}"]
         for end, (key, after) in enumerate(zip(place, (*place, None)[1:], strict=True), 1):
@@ -49,11 +52,8 @@ class TomlFile:
         found = self.values
         for key in place:
             found = found[key]
-        names = [
-            found[key]
-            for key in ("name", "label")
-            if isinstance(found, dict) and isinstance(found.get(key), str)
-        ]
+        known = [found.get(key) for key in ("name", "label")] if isinstance(found, dict) else []
+        names = [name for name in known if isinstance(name, str)]
         return repr(names[0]) if names else str(place[-1] + 1)
 
     def error(self, place: Place, reason: str) -> InputError:
@@ -61,7 +61,10 @@ class TomlFile:
         return InputError(f"{self.where(place)}: {reason}")
 
     def tables(self, values: Mapping, key: str, above: Place = ()) -> list[tuple[Place, dict]]:
-        """Place and values of every table of an array of tables, none where the key is missing. Raises InputError for anything else."""
+        """Place and values of every table of an array of tables, none where the key is missing.
+
+        Raises InputError for anything else.
+        """
         found, place = values.get(key, []), (*above, key)
         if not isinstance(found, list) or not all(isinstance(part, dict) for part in found):
             header = ".".join(str(part) for part in place if isinstance(part, str))
@@ -69,7 +72,10 @@ class TomlFile:
         return [((*place, number), part) for number, part in enumerate(found)]
 
     def build(self, model: type[Strict], values: Mapping, place: Place) -> Strict:
-        """`model` of these values, which stand at this place. Raises InputError naming the first key or value that cannot be used."""
+        """`model` of these values, which stand at this place.
+
+        Raises InputError naming the first key or value that cannot be used.
+        """
         known = set(model.model_fields) - {"at"}
         for key in values:
             if key not in known:
@@ -88,7 +94,10 @@ class TomlFile:
 
 
 def read(path: Path, what: str) -> TomlFile:
-    """The file, which is `what` it is called in messages. Raises InputError with the line, where it is no TOML, or the reason it cannot be read."""
+    """The file; messages call it `what`.
+
+    Raises InputError with the line where it is no TOML, or the reason why it cannot be read.
+    """
     try:
         data = user_text.read_bytes(path, f"the {what} ")
         text = data.decode("utf-8-sig").replace("\r\n", "\n")
@@ -107,7 +116,9 @@ def read(path: Path, what: str) -> TomlFile:
 
 
 TOKENS = re.compile(
-    r'"""(?:\\.|[^\\])*?"{3,5}|\'\'\'.*?\'{3,5}|"(?:\\.|[^"\\])*"|\'[^\']*\'|\#[^\n]*|\n|[\[\]{}=,.]|[^\s\[\]{}=,.#"\']+',
+    r'"""(?:\\.|[^\\])*?"{3,5}|\'\'\'.*?\'{3,5}'  # strings of several lines
+    r'|"(?:\\.|[^"\\])*"|\'[^\']*\''  # strings of one
+    r'|\#[^\n]*|\n|[\[\]{}=,.]|[^\s\[\]{}=,.#"\']+',
     re.DOTALL,
 )
 

@@ -1,4 +1,4 @@
-"""Writes reports: for every benchmark its table and figures, or those that a specification asks for; and one page that holds them all."""
+"""Writes reports: tables and figures of every benchmark or as specified, and one page that holds them all."""
 
 import shlex
 from collections.abc import Sequence
@@ -14,11 +14,11 @@ from cl_bench.records.sealed import is_missing
 from cl_bench.records.store import LeftOut, Store
 from cl_bench.report import build, latex, published, render
 from cl_bench.report import spec as layout
+from cl_bench.report.answers import Answers
 from cl_bench.report.figures import choose
+from cl_bench.report.grouping import group
 from cl_bench.report.lookup import Found
-from cl_bench.report.rows import group
 from cl_bench.report.settings import options_in
-from cl_bench.report.significance import Answers
 from cl_bench.report.spec import selector
 from cl_bench.report.table import Table
 from cl_bench.text.escape import markdown
@@ -32,9 +32,8 @@ class Report:
     paths: list[Path]
     warnings: list[str]
     tables: list[Table]
-    left_out: list[LeftOut] = field(
-        default_factory=list
-    )  # what numbers lack, or may lack, since it could not be read or believed
+    # what numbers lack, or may lack, since it could not be read or believed
+    left_out: list[LeftOut] = field(default_factory=list)
 
 
 def of_folder(store: Store, out: Path, conventions: Conventions) -> Report:
@@ -50,18 +49,16 @@ def of_records(
     conventions: Conventions,
     left_out: Sequence[LeftOut] = (),
 ) -> Report:
-    """Every benchmark's table and figures in a folder of its own, and `report.html`; runs that are left out stand in the tables without numbers.
+    """Every benchmark's table and figures in a folder of its own, and `report.html`.
 
-    Raises InputError when nothing can be shown or written, CannotRead when nothing could be read.
+    Runs that are left out stand in the tables without numbers. Raises InputError when nothing can be shown or
+    written, CannotRead when nothing could be read.
     """
     (others, unusable), warnings = imported.usable(store.root), []
     left_out = [*left_out, *unusable]
     if conventions.accuracy == "sample":
-        warnings = [
-            f"left out: {record.spec.display} was imported without test sizes"
-            for record in others
-            if not record.counted
-        ]
+        uncounted = [record.spec.display for record in others if not record.counted]
+        warnings = [f"left out: {name} was imported without test sizes" for name in uncounted]
         others = [record for record in others if record.counted]
     benchmarks = group([*records, *standing(left_out)], others)
     if not benchmarks:
@@ -71,23 +68,15 @@ def of_records(
     with _writing(out):
         for folder in folders:
             folder.mkdir(parents=True, exist_ok=True)
-        drawn = [
-            choose.of_benchmark(benchmark, conventions, folder)
-            for benchmark, folder in zip(benchmarks, folders, strict=True)
-        ]
+        places = list(zip(benchmarks, folders, strict=True))
+        drawn = [choose.of_benchmark(benchmark, conventions, folder) for benchmark, folder in places]
         made = [build.of_benchmark(benchmark, conventions) for benchmark in benchmarks]
-        paths = [
-            path
-            for table, folder in zip(made, folders, strict=True)
-            for path in _write_table(table, folder, "table")
-        ]
+        paths = []
+        for table, folder in zip(made, folders, strict=True):
+            paths += _write_table(table, folder, "table")
+            warnings += latex.warning(table, f"{folder.name}/table.tex")
         files = [[path for wait in begun for path in wait()] for begun in drawn]
         paths += [path for found in files for path in found]
-        warnings += [
-            line
-            for table, folder in zip(made, folders, strict=True)
-            for line in latex.warning(table, f"{folder.name}/table.tex")
-        ]
         parts = [(table, _pictures(found)) for table, found in zip(made, files, strict=True)]
         paths.append(_write_page(out, "Results", parts, [], conventions))
     return Report("\n".join(render.markdown(table) for table in made), paths, warnings, made, left_out)
@@ -96,7 +85,8 @@ def of_records(
 def of_layout(path: Path, store: Store, out: Path, accuracy: str | None, forgetting: str | None) -> Report:
     """The tables and figures of a specification: a file each, `report.md`, `report.tex` and `report.html`.
 
-    Raises InputError when the specification cannot be used, when a selector has several answers, or when none has any.
+    Raises InputError when the specification cannot be used, when a selector has several answers, or when none
+    has any.
     """
     wanted = layout.read(path)
     conventions = Conventions(accuracy or wanted.accuracy, forgetting or wanted.forgetting)
@@ -118,48 +108,52 @@ def of_layout(path: Path, store: Store, out: Path, accuracy: str | None, forgett
         raise InputError(f"no run in {store.root} is selected by any table of {path}{first} ({listing})")
     with _writing(out):
         out.mkdir(parents=True, exist_ok=True)
-        drawn = [
-            choose.of_layout(figure, shown, found, out)
-            for figure, shown in zip(wanted.figures, panels, strict=True)
-        ]
-        made = [build.table(table, grid, found) for table, grid in zip(wanted.tables, grids, strict=True)]
-        paths = [written for table in made for written in _write_table(table, out, table.name)]
-        shown = []
-        for figure, wait in zip(wanted.figures, drawn, strict=True):
-            files = wait()
-            paths += files
-            shown += [(figure.title or figure.name, path) for path in files if path.suffix == ".png"]
-        text = "\n".join([f"# {markdown(wanted.title)}\n", *(render.markdown(table) for table in made)])
-        found.warnings += [line for table in made for line in latex.warning(table, f"{table.name}.tex")]
-        links = [f"![{markdown(title, bracketed=True)}]({picture.name})\n" for title, picture in shown]
-        write_atomically(out / "report.md", "\n".join([text, *links]).encode())
-        write_atomically(out / "report.tex", latex.document(made).encode())
-        page = _write_page(out, wanted.title, [(table, []) for table in made], shown, conventions)
-    return Report(
-        text,
-        [*paths, out / "report.md", out / "report.tex", page],
-        found.warnings,
-        made,
-        [*concerned, *found.answers.left_out],
-    )
+        text, paths, made = _write_parts(wanted, grids, panels, found, out)
+    return Report(text, paths, found.warnings, made, [*concerned, *found.answers.left_out])
+
+
+def _write_parts(
+    wanted: layout.Layout, grids: Sequence, panels: Sequence, found: Found, out: Path
+) -> tuple[str, list[Path], list[Table]]:
+    """The Markdown of a specification's tables, all files, and the tables; figures are drawn meanwhile."""
+    figures = zip(wanted.figures, panels, strict=True)
+    drawn = [choose.of_layout(figure, shown, found, out) for figure, shown in figures]
+    made = [build.table(table, grid, found) for table, grid in zip(wanted.tables, grids, strict=True)]
+    paths = [written for table in made for written in _write_table(table, out, table.name)]
+    shown = []
+    for figure, wait in zip(wanted.figures, drawn, strict=True):
+        files = wait()
+        paths += files
+        shown += [(figure.title or figure.name, path) for path in files if path.suffix == ".png"]
+    text = "\n".join([f"# {markdown(wanted.title)}\n", *(render.markdown(table) for table in made)])
+    found.warnings += [line for table in made for line in latex.warning(table, f"{table.name}.tex")]
+    links = [f"![{markdown(title, bracketed=True)}]({picture.name})\n" for title, picture in shown]
+    write_atomically(out / "report.md", "\n".join([text, *links]).encode())
+    write_atomically(out / "report.tex", latex.document(made).encode())
+    parts = [(table, []) for table in made]
+    page = _write_page(out, wanted.title, parts, shown, found.conventions)
+    return text, [*paths, out / "report.md", out / "report.tex", page], made
 
 
 def _concerned(
     left_out: Sequence[LeftOut], parts: Sequence, grids: Sequence, panels: Sequence
 ) -> tuple[list[LeftOut], list[LeftOut]]:
-    """Those that a number of the report may lack, and the others: they stand in one of its rows, or nothing but the method is known of them and
-    one of its rows is of that method."""
+    """Those that a number of the report may lack, and the others.
+
+    The first stand in one of its rows, or nothing but the method is known of them and one of its rows is of
+    that method.
+    """
     rows = [row for grid in grids for line in grid for row in line if row]
     rows += [row for shown in panels for panel in shown for _, row in panel.rows]
-    standing_in = {id(record) for row in rows for record in row.records}
+    records = [record for row in rows for record in row.records]
+    standing_in = {record.path for record in records if isinstance(record, LeftOut)}
     wanted = [row for part in parts for row in part.rows]
-    methods = {selector(row.select)[0] for row in wanted if row.select} | {
-        "imported" for row in wanted if row.imported
-    }
+    methods = {selector(row.select)[0] for row in wanted if row.select}
+    methods |= {"imported" for row in wanted if row.imported}
     concerned, others = [], []
     for found in left_out:
         name = "imported" if found.folder == "imported" else found.folder.rpartition("-")[0]
-        lacks = id(found) in standing_in or (found.spec is None and found.lacking and name in methods)
+        lacks = found.path in standing_in or (found.spec is None and found.lacking and name in methods)
         (concerned if lacks else others).append(found)
     return concerned, others
 
@@ -177,19 +171,20 @@ def require_none(left_out: Sequence[LeftOut]) -> None:
 
 
 def read_records(store: Store) -> tuple[list[RunRecord], list[LeftOut]]:
-    """The records of a results folder, and those that cannot be read or believed. Raises InputError when there is no such folder."""
+    """The records of a results folder, and those that cannot be read or believed.
+
+    Raises InputError when there is no such folder.
+    """
     store.require_folder()
     if is_missing(store.root):
-        raise InputError(
-            f"there is no results folder {store.root}; `cl-bench run` makes one, --results names another"
-        )
+        advice = "`cl-bench run` makes one, --results names another"
+        raise InputError(f"there is no results folder {store.root}; {advice}")
     records, left_out = [], []
     for found in store.records():
         if found.spec and not _is_named(found.spec):
             path = store.folder(found.spec) / "record.json"
-            left_out.append(
-                LeftOut(path, "damaged", f"{path}: {found.spec.label[:100]!r} is not a method with options")
-            )
+            reason = f"{path}: {found.spec.label[:100]!r} is not a method with options"
+            left_out.append(LeftOut(path, "damaged", reason))
         else:
             (records if isinstance(found, RunRecord) else left_out).append(found)
     return records, left_out
@@ -215,9 +210,8 @@ class _writing:
 
     def __exit__(self, kind, error, trace) -> None:
         if isinstance(error, OSError):
-            raise InputError(
-                f"cannot write the report to {self._out}: {error.strerror or error}; choose another folder with --out"
-            ) from error
+            reason = f"{error.strerror or error}; choose another folder with --out"
+            raise InputError(f"cannot write the report to {self._out}: {reason}") from error
 
 
 def _write_table(table: Table, folder: Path, name: str) -> list[Path]:

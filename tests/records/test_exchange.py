@@ -16,7 +16,7 @@ from cl_bench.records.merge import merge
 from cl_bench.records.metrics import Conventions
 from cl_bench.records.store import Store
 from cl_bench.report import write
-from cl_bench.report.rows import group
+from cl_bench.report.grouping import group
 from cl_bench.report.versus import versus
 from cl_bench.run import runner
 from cl_bench.run.learning import Conditions

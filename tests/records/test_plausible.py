@@ -19,7 +19,7 @@ from cl_bench.records.plausible import contradiction
 from cl_bench.records.record import Certificate, RunSpec
 from cl_bench.records.store import Store
 from cl_bench.report import build, render, write
-from cl_bench.report.rows import group
+from cl_bench.report.grouping import group
 
 COUNTS = [[80], [60, 70], [50, 60, 70]]
 WHOLE = record("vpt-seq", COUNTS)

@@ -5,7 +5,7 @@ from made import record, results
 
 from cl_bench.cli import main
 from cl_bench.records.imported import ImportedSpec, place, read_matrix
-from cl_bench.report.rows import group
+from cl_bench.report.grouping import group
 
 LONG = "a" * 300
 COUNTS = [[80], [60, 70], [50, 60, 70]]

@@ -11,7 +11,8 @@ from made import TOY_VIT, record
 from cl_bench.errors import InputError, RunFailed
 from cl_bench.records.metrics import Conventions
 from cl_bench.report.figures import bars, choose, curves, files, workers
-from cl_bench.report.rows import Panel, group
+from cl_bench.report.grouping import group
+from cl_bench.report.rows import Panel
 
 SEQ = [[80], [60, 70], [50, 60, 70]]  # accuracy 80, 65, 60; forgetting 20
 BETTER = [[80], [80, 60], [75, 75, 60]]  # accuracy 80, 70, 70; forgetting -5

@@ -6,7 +6,7 @@ import pytest
 from cl_bench.errors import InputError
 from cl_bench.records.metrics import Conventions
 from cl_bench.report import build
-from cl_bench.report.rows import group
+from cl_bench.report.grouping import group
 from cl_bench.report.write import of_layout, of_records
 
 

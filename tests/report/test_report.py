@@ -13,7 +13,7 @@ from cl_bench.records.record import Certificate
 from cl_bench.records.store import Store
 from cl_bench.report import build, latex, render, terminal, write
 from cl_bench.report.figures import bars
-from cl_bench.report.rows import group
+from cl_bench.report.grouping import group
 from cl_bench.report.table import Cell, Line, Table
 
 SEQ = [[80], [60, 70], [50, 60, 70]]  # final 60, forgetting (30 + 10) / 2 = 20

@@ -12,8 +12,9 @@ from made import TASKS, in_every_header, record, results
 from cl_bench.records.metrics import Conventions
 from cl_bench.records.store import Store
 from cl_bench.report import significance
-from cl_bench.report.rows import group
-from cl_bench.report.significance import Answers, holm, permutation_p
+from cl_bench.report.answers import Answers
+from cl_bench.report.grouping import group
+from cl_bench.report.significance import holm, permutation_p
 
 SEQ = [[80], [60, 70], [50, 60, 70]]
 BETTER = [[80], [80, 60], [75, 75, 60]]

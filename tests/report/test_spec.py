@@ -415,7 +415,7 @@ def test_seeds_of_one_name_with_different_class_orders_are_named_and_not_paired(
             {"transform": CIFAR.model_copy(update={"normalisation": "unit01"})},
             "cifar100/10",
             {},
-            "inputs normalised as unit01",
+            "inputs normalized as unit01",
         ),
         (
             {"options": as_published("vpt-nsp2", "cifar100/10", temperature=1.0)},

@@ -9,7 +9,7 @@ import toys
 from cl_bench import registry
 from cl_bench.records.metrics import Conventions
 from cl_bench.report import build, render
-from cl_bench.report.rows import group
+from cl_bench.report.grouping import group
 from cl_bench.run.duplicates import duplicates
 
 

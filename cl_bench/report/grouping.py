@@ -1,0 +1,149 @@
+"""Groups run records into benchmarks and rows: what may stand in one table, and whose mean a row prints."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from cl_bench.errors import InputError
+from cl_bench.records.imported import ImportedRecord, short_name
+from cl_bench.records.record import RunRecord, RunSpec
+from cl_bench.records.store import LeftOut
+from cl_bench.report.rows import Benchmark, Row
+from cl_bench.report.settings import settings_of, unlike
+
+LONGEST_SLUG = 150  # bytes of a folder's name
+
+
+def group(records: Iterable[RunRecord | LeftOut], imported: Iterable[ImportedRecord] = ()) -> list[Benchmark]:
+    """Benchmarks and the rows of each in order of first appearance, upper bounds after the others.
+
+    An imported matrix stands last, with every benchmark of its name that was run on all images, or alone.
+    """
+    families: dict[str, dict[str, list[RunRecord]]] = defaultdict(lambda: defaultdict(list))
+    for record in records:
+        families[record.spec.benchmark_id()][record.spec.family_id()].append(record)
+    benchmarks: list[Benchmark] = []
+    for benchmark_id, rows in families.items():
+        found = _benchmark([_row(runs) for runs in rows.values()])
+        if found.slug in {other.slug for other in benchmarks}:
+            found.slug += f"-{benchmark_id[:6]}"
+        benchmarks.append(found)
+    _name_apart(benchmarks)
+    for benchmark in benchmarks:
+        for row in benchmark.rows:
+            row.benchmark = benchmark.name
+    _add_imported(benchmarks, imported)
+    return benchmarks
+
+
+def _row(runs: Sequence[RunRecord]) -> Row:
+    spec = runs[0].spec
+    by_seed = sorted(runs, key=lambda r: (r.spec.order_seed or 0, r.spec.init_seed, r.spec.data_seed))
+    return Row(spec.label, spec.display, spec.joint, by_seed)
+
+
+def _benchmark(rows: list[Row]) -> Benchmark:
+    """The benchmark of these rows, whose labels and names are made to tell them apart."""
+    rows.sort(key=lambda row: row.joint)
+    _tell_apart(rows)
+    shared = []
+    if len(rows) > 1:
+        shared = [option for option in rows[0].options if all(option in row.options for row in rows)]
+    for row in rows:
+        row.shared_options = frozenset(shared)
+    spec = rows[0].spec
+    backbone = f"{spec.backbone.name}, {spec.backbone.image_size} px"
+    return Benchmark(spec.benchmark_name(), _slug(spec), backbone, rows, shared)
+
+
+def _slug(spec: RunSpec) -> str:
+    """The name of a benchmark's folder."""
+    size = "" if spec.smoke else f"{spec.backbone.image_size}px"
+    parts = (spec.dataset, spec.benchmark_argument()[1:], str(spec.num_tasks), spec.backbone.name, size)
+    slug = short_name("-".join(_file_name(part) for part in parts if part), LONGEST_SLUG)
+    slug += f"-trial-{spec.limit}" if spec.limit else ""
+    return slug + ("-validation" if spec.validation else "")
+
+
+def _file_name(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.]+", "-", text)
+
+
+def _tell_apart(rows: list[Row]) -> None:
+    """Rows of equal label but different settings get the settings they differ in into their label."""
+    by_label = defaultdict(list)
+    for row in rows:
+        by_label[row.label].append(row)
+    for twins in by_label.values():
+        if len(twins) < 2:
+            continue
+        settings = [settings_of(row.spec) for row in twins]
+        differing = unlike(settings)
+        for row, found in zip(twins, settings, strict=True):
+            marks = ",".join(f"{key}={found.get(key)}" for key in differing)
+            row.label = f"{row.label.rstrip(']')},{marks}]" if "[" in row.label else f"{row.label}[{marks}]"
+
+
+def _name_apart(benchmarks: list[Benchmark]) -> None:
+    """Benchmarks of one name on different images get more of their folder's path into it.
+
+    Where the path is the same they get the beginning of the digest.
+    """
+    by_name = defaultdict(list)
+    for benchmark in benchmarks:
+        by_name[benchmark.name].append(benchmark)
+    for alike in by_name.values():
+        images = {found.spec.manifest_digest: found.spec for found in alike}
+        if len(images) < 2:
+            continue
+        paths = {spec.dataset_argument or "" for spec in images.values()}
+        depth = _telling_depth(list(images.values()), paths)
+        for found in alike:
+            found.name = found.spec.benchmark_name(depth)
+            if len(paths) < len(images):
+                found.name += f" [data {found.spec.manifest_digest[:8]}]"
+
+
+def _telling_depth(specs: Sequence[RunSpec], paths: set[str]) -> int:
+    """How many parts at the end of folders' paths tell them apart; all of the longest where fewer do not."""
+    deepest = max(path.count("/") for path in paths) + 1
+    for depth in range(1, deepest):
+        if len({spec.benchmark_argument(depth) for spec in specs}) == len(paths):
+            return depth
+    return deepest
+
+
+def _add_imported(benchmarks: list[Benchmark], imported: Iterable[ImportedRecord]) -> None:
+    """Add a row for every name among imported matrices to each benchmark it belongs to, or to one of its own.
+
+    Raises InputError for matrices of one row with different backbones.
+    """
+    rows: dict[tuple[str, str], Row] = {}
+    for record in imported:
+        spec = record.spec
+        row = rows.setdefault((spec.benchmark, spec.display), Row(spec.label, spec.display, False, []))
+        row.records.append(record)
+        if spec.backbone != row.spec.backbone:
+            backbones = f"{row.spec.backbone or 'an unnamed one'} and {spec.backbone or 'an unnamed one'}"
+            raise InputError(
+                f"matrices imported as {spec.display!r} on {spec.benchmark} have different backbones "
+                f"({backbones}); import one by another name"
+            )
+    for (name, _), row in rows.items():
+        fitting = [place for place in benchmarks if _belongs(row, name, place)]
+        places = [place for place in fitting if place.spec] or fitting
+        if not places:
+            slug = short_name(_file_name(name), LONGEST_SLUG) + "-imported"
+            places = [Benchmark(name, slug, "not run here", [], [])]
+            benchmarks += places
+        for place in places:
+            place.rows.append(row)
+
+
+def _belongs(row: Row, name: str, place: Benchmark) -> bool:
+    """Whether an imported row stands with a benchmark's runs: all images, and its backbone where it is known."""
+    if place.spec is None:
+        return place.name == name
+    whole = place.spec.limit is None and place.spec.validation is None
+    fits = name in (place.spec.benchmark_key(), place.name)
+    return whole and fits and row.spec.backbone in (None, place.spec.backbone.name)
