@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from cl_bench.environment import LIBRARIES
 from cl_bench.records import metrics
 from cl_bench.records.metrics import Conventions
+from cl_bench.records.record import Certificate, RunSpec
 from cl_bench.records.store import LeftOut
 from cl_bench.report.rows import Row
 from cl_bench.report.settings import settings_of, unlike
@@ -13,21 +14,12 @@ from cl_bench.report.settings import settings_of, unlike
 def of_table(columns: Sequence[Sequence[Row]], conventions: Conventions, shown: Sequence[str]) -> list[str]:
     """A line each; `columns` are the rows found on each benchmark, `shown` the metrics printed."""
     rows = [row for column in columns for row in column]
+    notes = _metrics(conventions, shown)
     seeds = sorted({seed for row in rows if not row.imported for seed in row.seeds})
-    notes = []
-    if "accuracy" in shown or "incremental" in shown:
-        notes.append(f"Acc.: {metrics.ACCURACY_CONVENTIONS[conventions.accuracy]}, after the last task.")
-    if "incremental" in shown and "accuracy" not in shown:
-        notes[-1] = (
-            f"Avg. inc. acc.: mean over tasks learned of the accuracy so far, each {metrics.ACCURACY_CONVENTIONS[conventions.accuracy]}."
-        )
-    if "forgetting" in shown:
-        notes.append(f"Forgetting: {metrics.FORGETTING_CONVENTIONS[conventions.forgetting]}.")
-    counts = sorted({len(row.finished) for row in rows if row.finished})
-    n = f"n = {counts[0]} seeds" if len(counts) == 1 else "n seeds"
-    notes.append(
-        f"Mean ± sample standard deviation (n - 1) over {n}" + (f" ({', '.join(seeds)})." if seeds else ".")
-    )
+    counts = {len(row.finished) for row in rows if row.finished}
+    n = f"n = {counts.pop()} seeds" if len(counts) == 1 else "n seeds"
+    named = f" ({', '.join(seeds)})" if seeds else ""
+    notes.append(f"Mean ± sample standard deviation (n - 1) over {n}{named}.")
     for column in columns:
         notes += _unlike(column)
     notes += _half(columns) + _duplicates(rows) + _protocol(rows)
@@ -35,19 +27,37 @@ def of_table(columns: Sequence[Sequence[Row]], conventions: Conventions, shown: 
         planned = sorted({seed for row in column if not row.imported for seed in row.seeds})
         for row in column:
             name = _name(row, len(columns) > 1)
-            for record in row.records:
-                if isinstance(record, LeftOut):
-                    notes.append(
-                        f"{name}, seed {record.spec.seed_name()}: {LEFT_OUT[record.kind]}, not in the table."
-                    )
-                elif record.status != "done":
-                    state = f"{'failed' if record.status == 'failed' else 'not finished'}{f': {record.failure}' if record.failure else ''}"
-                    notes.append(
-                        f"{name}, seed {record.spec.seed_name()}: {state} ({len(record.tasks)} tasks done), not in the table."
-                    )
-            notes += _library_versions(row, name)
+            notes += _unfinished(row, name) + _library_versions(row, name)
             if row.finished and sorted(row.seeds) != planned and not row.imported:
                 notes.append(f"{name}: seeds {', '.join(row.seeds)} only.")
+    return notes
+
+
+def _metrics(conventions: Conventions, shown: Sequence[str]) -> list[str]:
+    """By which convention the numbers are computed."""
+    accuracy, notes = metrics.ACCURACY_CONVENTIONS[conventions.accuracy], []
+    if "accuracy" in shown:
+        notes.append(f"Acc.: {accuracy}, after the last task.")
+    elif "incremental" in shown:
+        notes.append(f"Avg. inc. acc.: mean over tasks learned of the accuracy so far, each {accuracy}.")
+    if "forgetting" in shown:
+        notes.append(f"Forgetting: {metrics.FORGETTING_CONVENTIONS[conventions.forgetting]}.")
+    return notes
+
+
+def _unfinished(row: Row, name: str) -> list[str]:
+    """Which runs of a row have no number, and why."""
+    notes = []
+    for record in row.records:
+        if isinstance(record, LeftOut):
+            state = LEFT_OUT[record.kind]
+        elif record.status != "done":
+            state = "failed" if record.status == "failed" else "not finished"
+            state += f": {record.failure}" if record.failure else ""
+            state += f" ({len(record.tasks)} tasks done)"
+        else:
+            continue
+        notes.append(f"{name}, seed {record.spec.seed_name()}: {state}, not in the table.")
     return notes
 
 
@@ -67,11 +77,8 @@ def _unlike(column: Sequence[Row]) -> list[str]:
         for row in rows:
             found.setdefault(value(row.spec), []).append(row.name)
         if len(found) > 1 and (what != "core version" or "core_version" in settings):
-            notes.append(
-                f"Rows differ in {what}: "
-                + "; ".join(f"{', '.join(dict.fromkeys(names))}: {own}" for own, names in found.items())
-                + "."
-            )
+            told = "; ".join(f"{', '.join(dict.fromkeys(names))}: {own}" for own, names in found.items())
+            notes.append(f"Rows differ in {what}: {told}.")
     orders: dict[str, dict[tuple, None]] = {}
     for record in (record for row in rows for record in row.ran):
         orders.setdefault(record.spec.seed_name(), {})[record.spec.task_classes] = None
@@ -89,12 +96,11 @@ def _library_versions(row: Row, name: str) -> list[str]:
                 if library in place:
                     seeds.setdefault(str(place[library]), {})[record.spec.seed_name()] = None
         if len(seeds) > 1:
-            told.append(
-                ", ".join(
-                    f"{library} {version} (seed{'s' * (len(own) > 1)} {', '.join(own)})"
-                    for version, own in sorted(seeds.items())
-                )
-            )
+            runs = [
+                f"{library} {version} (seed{'s' * (len(own) > 1)} {', '.join(own)})"
+                for version, own in sorted(seeds.items())
+            ]
+            told.append(", ".join(runs))
     return [f"{name}: made with different versions of libraries: {'; '.join(told)}."] if told else []
 
 
@@ -115,14 +121,20 @@ def _duplicates(rows: Sequence[Row]) -> list[str]:
         for record in row.ran:
             if record.duplicates:
                 counts.setdefault(row.benchmark, {})[record.duplicates, sum(record.test_sizes)] = None
-    told = {
-        benchmark: " or ".join(f"{count} of {images}" for count, images in sorted(found))
-        for benchmark, found in counts.items()
-    }
-    return [
-        f"{benchmark}: {counted} evaluation images are pixel for pixel training images too."
-        for benchmark, counted in told.items()
-    ]
+    told = []
+    for benchmark, found in counts.items():
+        counted = " or ".join(f"{count} of {images}" for count, images in sorted(found))
+        told.append(f"{benchmark}: {counted} evaluation images are pixel for pixel training images too.")
+    return told
+
+
+def _crops(spec: RunSpec) -> str:
+    transform = spec.transform
+    return "none" if transform.augment == "none" else f"{transform.crop_scale} {transform.crop_interpolation}"
+
+
+def _augmenter(spec: RunSpec) -> str:
+    return "none" if spec.transform.augment == "none" else spec.transform.augmenter
 
 
 UNLIKE = {
@@ -130,12 +142,8 @@ UNLIKE = {
     "core version": lambda spec: str(spec.core_version),
     "augmentation": lambda spec: spec.transform.augment,
     "normalisation": lambda spec: spec.transform.normalisation,
-    "random crops": lambda spec: (
-        "none"
-        if spec.transform.augment == "none"
-        else f"{spec.transform.crop_scale} {spec.transform.crop_interpolation}"
-    ),
-    "augmenting code": lambda spec: "none" if spec.transform.augment == "none" else spec.transform.augmenter,
+    "random crops": _crops,
+    "augmenting code": _augmenter,
     "evaluation resize": lambda spec: f"{spec.transform.resize} {spec.transform.interpolation}",
     "class order": lambda spec: spec.order,
 }
@@ -143,33 +151,36 @@ UNLIKE = {
 
 def _name(row: Row, several: bool) -> str:
     """The row, with its benchmark where a table has several."""
+    on = f" on {row.spec.dataset}/{row.spec.num_tasks}" if several and not row.imported else ""
+    return row.title + on
+
+
+def _transductive(found: Sequence[Certificate]) -> str:
+    """How far the predictions of a row depend on the batch."""
+    images = sum(one.images for one in found)
+    shares = {
+        "alone": sum(one.right_alone for one in found),
+        f"in batches of {found[0].batch} in stream order": sum(one.right_in_batches for one in found),
+        "in shuffled batches": sum(one.right_when_shuffled for one in found),
+    }
+    right = ", ".join(f"{100 * count / images:.1f} % {where}" for where, count in shares.items())
+    ordered = sum(one.changed_in_batches for one in found)
+    shuffled = sum(one.changed_when_shuffled for one in found)
     return (
-        f"{row.title} on {row.spec.dataset}/{row.spec.num_tasks}"
-        if several and not row.imported
-        else row.title
+        f"predictions depend on the batch. Of {images} test images so many are predicted otherwise in a batch "
+        f"than alone: {ordered} in stream order, {shuffled} shuffled; right: {right}."
     )
 
 
 def _protocol(rows: Sequence[Row]) -> list[str]:
-    """What `as_published` rows do, whose predictions depend on the batch, who was not asked, and who was not run here."""
+    """What `as_published` rows do, whose predictions depend on the batch, and who was not asked or run here."""
     notes = {}  # a row of several benchmarks says a thing once
     for row in rows:
         if row.spec.as_published:
             notes[f"{row.name}: {', '.join(row.spec.as_published)}."] = None
     for row in rows:
-        found = row.certificates
-        if any(not certificate.inductive for certificate in found):
-            images = sum(c.images for c in found)
-            shares = {
-                "alone": sum(c.right_alone for c in found), f"in batches of {found[0].batch} in stream order": sum(c.right_in_batches for c in found),
-                "in shuffled batches": sum(c.right_when_shuffled for c in found),
-            }  # fmt: skip
-            right = ", ".join(f"{100 * count / images:.1f} % {where}" for where, count in shares.items())
-            changed = f"{sum(c.changed_in_batches for c in found)} in stream order, {sum(c.changed_when_shuffled for c in found)} shuffled"
-            notes[
-                f"† {row.name}: predictions depend on the batch. Of {images} test images so many are predicted otherwise "
-                f"in a batch than alone: {changed}; right: {right}."
-            ] = None
+        if any(not certificate.inductive for certificate in row.certificates):
+            notes[f"† {row.name}: {_transductive(row.certificates)}"] = None
     unasked = dict.fromkeys(row.title for row in rows if len(row.certificates) < len(row.ran))
     if unasked:
         notes[f"Without inductive certificate (cl-bench certify makes it): {', '.join(unasked)}."] = None

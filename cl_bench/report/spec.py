@@ -42,16 +42,17 @@ class RowLayout(Placed):
     title: str | None = None
     labels: list[str] = []
     backbone: str | None = None  # where it is not that of the column's other rows
-    where: dict[
-        str, Any
-    ] = {}  # settings that tell configurations with equal options apart, such as precision
+    where: dict[str, Any] = {}  # settings that tell runs with equal options apart, such as precision
     rule: bool = False  # a line above it
     bound: bool = False  # an upper bound, never ranked
 
 
 @cache
 def selector(text: str) -> tuple[str, dict]:
-    """(full method name, options) of a method as it is written after `--methods`. Raises InputError with the nearest name."""
+    """(full method name, options) of a method as it is written after `--methods`.
+
+    Raises InputError with the nearest name.
+    """
     found = parse_methods(text)
     if len(found) != 1:
         raise InputError(f"{text!r} names {len(found)} configurations; a row is one")
@@ -93,9 +94,8 @@ class Layout(Placed):
     """A report."""
 
     title: str
-    published: str | None = (
-        None  # file of published numbers; in a specification relative to it, or the name of those that come with the program
-    )
+    # file of published numbers, relative to the specification; or the name of those that come with the program
+    published: str | None = None
     accuracy: Literal["task_mean", "sample"] = "task_mean"
     forgetting: Literal["chaudhry", "max_including_last", "diagonal"] = "chaudhry"
     tables: list[TableLayout] = []
@@ -103,14 +103,15 @@ class Layout(Placed):
 
 
 KINDS = {"tables": ("table", TableLayout), "figures": ("figure", FigureLayout)}
-SHORT = {
-    "columns": (ColumnLayout, "benchmark"),
-    "rows": (RowLayout, "select"),
-}  # an item may be just this of its fields
+# an item may be just this of its fields
+SHORT = {"columns": (ColumnLayout, "benchmark"), "rows": (RowLayout, "select")}
 
 
 def read(path: Path) -> Layout:
-    """The specification in a TOML file. Raises InputError naming the file, the line, the field, and what is expected there."""
+    """The specification in a TOML file.
+
+    Raises InputError naming the file, the line, the field, and what is expected there.
+    """
     file = toml_file.read(path, "report specification")
     fields = {*Layout.model_fields} - {*KINDS, "at"} | {key for key, _ in KINDS.values()}
     for key in file.values:
@@ -118,11 +119,8 @@ def read(path: Path) -> Layout:
             raise unknown("key", key, fields, file.where((key,)))
     places = {kind: file.tables(file.values, key) for kind, (key, _) in KINDS.items()}
     made = {kind: [_part(file, KINDS[kind][1], *found) for found in places[kind]] for kind in KINDS}
-    layout = file.build(
-        Layout,
-        {**{key: value for key, value in file.values.items() if key not in ("table", "figure")}, **made},
-        (),
-    )
+    head = {key: value for key, value in file.values.items() if key not in ("table", "figure")}
+    layout = file.build(Layout, {**head, **made}, ())
     if layout.published is not None:
         with pointing_at(file.where(("published",))):
             layout = layout.model_copy(update={"published": str(published.locate(layout.published, path))})
@@ -130,10 +128,8 @@ def read(path: Path) -> Layout:
     for kind, found in places.items():
         for (place, _), part in zip(found, made[kind], strict=True):
             if part.name in taken:
-                raise file.error(
-                    (*place, "name"),
-                    f"{part.name!r} is taken; each part needs a name of its own, it becomes a file beside report.md",
-                )
+                advice = "each part needs a name of its own, it becomes a file beside report.md"
+                raise file.error((*place, "name"), f"{part.name!r} is taken; {advice}")
             taken.add(part.name)
             _check(part, place, file, layout.published)
     return layout
@@ -162,9 +158,8 @@ def _check(part: TableLayout | FigureLayout, place: Place, file: TomlFile, numbe
         dataset, _, splits = column.benchmark.rpartition("/")
         own = (*place, "columns", number, "benchmark")
         if not whole_number(splits):
-            raise file.error(
-                own, f"{column.benchmark!r} is not a benchmark; expected DATASET/TASKS, such as glyphs/10"
-            )
+            expected = "expected DATASET/TASKS, such as glyphs/10"
+            raise file.error(own, f"{column.benchmark!r} is not a benchmark; {expected}")
         with pointing_at(file.where(own)):
             _data_set(dataset.partition(":")[0])
     for number, row in enumerate(part.rows):
@@ -177,13 +172,9 @@ def _check(part: TableLayout | FigureLayout, place: Place, file: TomlFile, numbe
         raise file.error((*place, "method_column"), "false leaves no name of a row; give labels")
     if part.published and not numbers:
         raise file.error((*place, "published"), "needs the file of published numbers at the top of this one")
-    if part.baseline is not None and part.baseline not in [row.select for row in part.rows]:
-        raise unknown(
-            "baseline",
-            part.baseline,
-            [row.select for row in part.rows if row.select],
-            file.where((*place, "baseline")),
-        )
+    selected = [row.select for row in part.rows if row.select]
+    if part.baseline is not None and part.baseline not in selected:
+        raise unknown("baseline", part.baseline, selected, file.where((*place, "baseline")))
 
 
 def _check_row(
@@ -192,23 +183,17 @@ def _check_row(
     """A row says what it is, once, and has no more labels than its table has headings. Raises InputError."""
     if row.select is not None and row.imported is not None:
         raise file.error((*place, "imported"), "a row has either select or imported, not both")
-    if (
-        row.select is None
-        and row.imported is None
-        and (row.published is None or isinstance(part, FigureLayout))
-    ):
+    figure = isinstance(part, FigureLayout)
+    if row.select is None and row.imported is None and (row.published is None or figure):
         raise file.error(place, "a row needs select, imported or (in a table) published")
     if row.select is not None:
         with pointing_at(file.where((*place, "select"))):
             selector(row.select)
-    if isinstance(part, TableLayout):
-        if len(row.labels) > len(part.labels):
-            raise file.error(
-                (*place, "labels"),
-                f"{len(row.labels)} labels, but the table's labels give {len(part.labels)} columns a heading",
-            )
-        if row.published and not (part.published and numbers):
-            raise file.error(
-                (*place, "published"),
-                "needs the label of the paper's table (published) in its table, and the file at the top",
-            )
+    if figure:
+        return
+    if len(row.labels) > len(part.labels):
+        labels = f"{len(row.labels)} labels, but the table's labels give {len(part.labels)} columns a heading"
+        raise file.error((*place, "labels"), labels)
+    if row.published and not (part.published and numbers):
+        needed = "needs the label of the paper's table (published) in its table, and the file at the top"
+        raise file.error((*place, "published"), needed)

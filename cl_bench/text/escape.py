@@ -1,6 +1,6 @@
 """Text that others chose (names, titles, folders, messages) made safe for where it goes: a terminal, Markdown, CSV, YAML comments.
 
-LaTeX has `cl_bench.report.latex`, and HTML the templates' own escaping after `visible`.
+LaTeX has `cl_bench.text.latex`, and HTML the templates' own escaping after `visible`.
 """
 
 import re
