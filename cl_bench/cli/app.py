@@ -22,8 +22,11 @@ app = typer.Typer(
 
 
 def planned(request, devices: str, results: Path):
-    """The plan of a request, in the precision of these devices where it names none. Says on standard error that this is bf16, and which of the runs
-    are there under another version or in the other precision."""
+    """The plan of a request, in the precision of these devices where it names none.
+
+    Says on standard error that this is bf16, and which of the runs are there under another version or in the other
+    precision.
+    """
     from cl_bench import devices as places
     from cl_bench import environment
     from cl_bench.plan import versions
@@ -34,7 +37,8 @@ def planned(request, devices: str, results: Path):
     plan = make_plan(request, precision)
     if "precision" not in request.set and precision == "bf16":
         output.say(
-            "precision: bf16 in the frozen network, for the device's matrix units (--set precision=fp32 for full precision)",
+            "precision: bf16 in the frozen network, for the device's matrix units "
+            "(--set precision=fp32 for full precision)",
             err=True,
         )
     warn(versions.hints(plan.specs, Store(results), any_precision="precision" not in request.set))
@@ -89,7 +93,7 @@ def require_readable(states) -> None:
 
 
 def show(report, strict: bool = True) -> None:
-    """Print a report's tables (as Markdown where nobody is looking), what is missing, and where everything was written.
+    """Print a report's tables (as Markdown where nobody is looking), what is missing, and where it all is.
 
     Raises RunFailed where its numbers lack what could not be read or believed, if `strict`.
     """
@@ -115,7 +119,8 @@ def require_all(left_out) -> None:
     if lacking:
         them = "them" if len(lacking) > 1 else "it"
         raise RunFailed(
-            f"{counted(len(lacking), 'file')} could not be read or believed, and the numbers above lack {them}"
+            f"{counted(len(lacking), 'file')} could not be read or believed, "
+            f"and the numbers above lack {them}"
         )
 
 
@@ -125,14 +130,18 @@ def exit_with(message: str, code: int) -> None:
     sys.exit(code)
 
 
-STOPPED = 130  # what shells report for a command stopped with Ctrl-C; some versions of typer return it, others raise
+# what shells report for a command stopped with Ctrl-C; some versions of typer return it, others raise
+STOPPED = 130
 
 UsageError = typer.BadParameter.__base__
 
 
 def start(arguments: list[str] | None = None) -> None:
-    """Run the command line and exit: 0 done, 1 a run failed or nobody reads the output, 2 the input cannot be used, 70 a fault of this program, 130
-    stopped by the user."""
+    """Run the command line and exit.
+
+    The code is 0 when done, 1 when a run failed or nobody reads the output, 2 when the input cannot be used, 70 for a
+    fault of this program, 130 when the user stopped it.
+    """
     output.prepare()
     try:
         code = _carry_out(sys.argv[1:] if arguments is None else arguments)

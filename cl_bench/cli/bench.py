@@ -15,13 +15,20 @@ Optional = typer.Option
 @app.command()
 @opt.takes_request
 def bench(
-    request, device: opt.Device = "auto", threads: Annotated[int, Optional(min=1, help="processor threads")] = 1,
+    request, device: opt.Device = "auto",
+    threads: Annotated[int, Optional(min=1, help="processor threads")] = 1,
     pairs: Annotated[int, Optional(min=1, help="measurements, of which the median counts")] = 7,
     compiled: opt.Compile = None,
-    random_weights: Annotated[bool, Optional("--random-weights", help="for --backbone without its weights: speed does not depend on them")] = False,
+    random_weights: Annotated[
+        bool,
+        Optional("--random-weights", help="for --backbone without its weights, on which no speed depends"),
+    ] = False,
     json: Annotated[Path | None, Optional("--json", help="file for the numbers")] = None,
 ) -> None:  # fmt: skip
-    """Measure images per second of a method in training, statistics and evaluation, against the bare network in the same process."""
+    """Measure images per second of a method in training, statistics and evaluation.
+
+    The bare network in the same process is what it is held against.
+    """
     from cl_bench import devices
     from cl_bench.errors import InputError
     from cl_bench.launch import warm_processes

@@ -1,4 +1,7 @@
-"""Commands that bring results together, take them elsewhere, and hold them against each other. They parse and print, and decide nothing."""
+"""Commands that bring results together, take them elsewhere, and hold them against each other.
+
+They parse and print, and decide nothing.
+"""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -21,7 +24,10 @@ def compare(
     accuracy: opt.Accuracy = "task_mean",
     plugins: opt.Plugins = None,
 ) -> None:
-    """Print what B is better or worse by than A, run by run of the same class order and seeds; exit code 1 if significantly worse."""
+    """Print what B is better or worse by than A, run by run of the same class order and seeds.
+
+    The exit code is 1 if B is significantly worse.
+    """
     from cl_bench.records.metrics import Conventions
     from cl_bench.report.versus import versus
 
@@ -47,7 +53,10 @@ def merge(
         ),
     ] = False,
 ) -> None:
-    """Bring the runs of several results folders together; different results of one run are an error, and nothing is replaced."""
+    """Bring the runs of several results folders together.
+
+    Different results of one run are an error, and nothing is replaced.
+    """
     from cl_bench.records.merge import merge as bring_together
     from cl_bench.records.store import Store
 
@@ -57,7 +66,8 @@ def merge(
     output.say(f"{done.copied} runs copied to {target}, {done.kept} were there already")
     if done.lacking:
         raise RunFailed(
-            f"{counted(len(done.lacking), 'run')} {were(len(done.lacking))} not copied; the folders stay as they are"
+            f"{counted(len(done.lacking), 'run')} {were(len(done.lacking))} not copied; "
+            "the folders stay as they are"
         )
 
 
@@ -112,7 +122,7 @@ def import_(
     percent: Annotated[bool, Optional("--percent", help="the accuracies are percentages")] = False,
     results: opt.Results = Path("results"),
 ) -> None:
-    """Put an accuracy matrix from elsewhere beside the runs of a results folder; tables mark it as imported."""
+    """Put an accuracy matrix from elsewhere beside the runs of a results folder; tables mark it imported."""
     from cl_bench.records import imported, matrix_file
 
     sizes = None if test_sizes is None else imported.parse_sizes(test_sizes)

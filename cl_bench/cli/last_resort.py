@@ -63,4 +63,5 @@ def describe(error: Exception, arguments: Sequence[str]) -> str:
             file.writelines(lines)
     except (OSError, ValueError) as full:
         return f"this is a fault of cl-bench ({what}), and its traceback could not be written ({full})"
-    return f"this is a fault of cl-bench ({what}); its traceback is in {file.name}, please report it with that file"
+    fault = f"this is a fault of cl-bench ({what}); its traceback is in {file.name}"
+    return f"{fault}, please report it with that file"

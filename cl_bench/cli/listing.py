@@ -75,7 +75,10 @@ def system_lines() -> list[str]:
 
 
 def setting_lines(benchmark: str, method: str, preset: str | None) -> list[str]:
-    """Every setting of the method on the benchmark with where its value comes from; what that source leaves open is marked with an o."""
+    """Every setting of the method on the benchmark, and where its value comes from.
+
+    An o marks what that source leaves open.
+    """
     dataset, _, splits = benchmark.rpartition("/")
     if not dataset or not whole_number(splits):
         raise InputError(f"{benchmark!r} is not a benchmark; expected DATASET/SPLITS, such as glyphs/10")
@@ -99,7 +102,8 @@ def setting_lines(benchmark: str, method: str, preset: str | None) -> list[str]:
     for key, setting in found.items():
         remark = f" (open: {setting.open})" if setting.open else ""
         lines.append(
-            f"{'o' if setting.open else ' '} {key:<20} {format_option(setting.value):<12} {setting.source}{remark}"
+            f"{'o' if setting.open else ' '} {key:<20} {format_option(setting.value):<12} "
+            f"{setting.source}{remark}"
         )
     behavior = published_behavior(kind.AS_PUBLISHED, kind.PRESET, plugin.name, f"{source.name}/{splits}")
     lines += ["as_published sets:"] if behavior else []

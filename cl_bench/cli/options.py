@@ -74,7 +74,8 @@ Augment = Annotated[
     Literal["batched", "torchvision"] | None,
     Option(
         "--augment",
-        help="how training images are augmented: in batches on the device (default), or one by one with torchvision and Pillow",
+        help="how training images are augmented: in batches on the device (default), or one by one with "
+        "torchvision and Pillow",
     ),
 ]
 Verify = Annotated[
@@ -85,13 +86,14 @@ Yes = Annotated[bool | None, Option("--yes", help="more than 10,000 runs")]
 Experiment = Annotated[
     Path | None,
     Argument(
-        help="YAML file with the options below, lists of methods, benchmarks and backbones, set: and grid:; the command line wins"
+        help="YAML file with the options below, lists of methods, benchmarks and backbones, set: and grid:; "
+        "the command line wins"
     ),
 ]
 Device = Annotated[
     str,
     Option(
-        help="auto, cpu, cuda or cuda:N; for run-one also several, such as cuda:0,cuda:1, which share its batches"
+        help="auto, cpu, cuda or cuda:N; for run-one also several, such as cuda:0,cuda:1, which share batches"
     ),
 ]
 Devices = Annotated[
@@ -152,10 +154,11 @@ Plugins = Annotated[
 ]
 
 REQUEST = {
-    "methods": Methods, "benchmarks": Benchmarks, "dataset": Dataset, "splits": Splits, "seeds": Seeds, "order": Order,
-    "init_seed": InitSeed, "data_seed": DataSeed, "backbone": BackboneName, "weights": Weights, "image_size": ImageSize, "limit": Limit,
-    "validation": Validation, "preset": Preset, "as_published": AsPublished, "losses": Losses, "settings": Set, "augment": Augment, "yes": Yes,
-    "verify": Verify, "plugins": Plugins,
+    "methods": Methods, "benchmarks": Benchmarks, "dataset": Dataset, "splits": Splits, "seeds": Seeds,
+    "order": Order, "init_seed": InitSeed, "data_seed": DataSeed, "backbone": BackboneName, "weights": Weights,
+    "image_size": ImageSize, "limit": Limit, "validation": Validation, "preset": Preset,
+    "as_published": AsPublished, "losses": Losses, "settings": Set, "augment": Augment, "yes": Yes, "verify": Verify,
+    "plugins": Plugins,
 }  # fmt: skip
 
 

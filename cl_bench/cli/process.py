@@ -39,7 +39,10 @@ def run_one(
         int | None, Optional(help="process without which to stop after the task in progress")
     ] = None,
 ) -> None:
-    """Run one specification in this process; `run` starts one of these per run. Stops after the task in progress at the first signal."""
+    """Run one specification in this process; `run` starts one of these per run.
+
+    Stops after the task in progress at the first signal.
+    """
     from cl_bench import devices
     from cl_bench.launch import processes
     from cl_bench.records.store import Store, read_spec
@@ -76,9 +79,12 @@ def run_one(
         exit_with(str(error), processes.STOPPED)
 
 
-@app.command("run-told", hidden=True)
-def run_told() -> None:
-    """Import what a run needs, then do what a line of standard input says: the arguments of a command, and the log for what it prints."""
+@app.command("warm-run", hidden=True)
+def warm_run() -> None:
+    """Import what a run needs, then do what a line of standard input says.
+
+    It has the arguments of a command, and the log for what the command prints.
+    """
     import json
 
     from cl_bench.run import runner  # noqa: F401 - takes seconds

@@ -1,4 +1,7 @@
-"""Commands about what there is: data, settings, and the runs in a results folder. They parse and print, and decide nothing."""
+"""Commands about what there is: data, settings, and the runs in a results folder.
+
+They parse and print, and decide nothing.
+"""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -23,7 +26,10 @@ def certify(
     results: opt.Results = Path("results"),
     plugins: opt.Plugins = None,
 ) -> None:
-    """Ask a finished run whether its predictions depend on the batch: images alone, in batches, in shuffled batches. `run` does so by itself."""
+    """Ask a finished run whether its predictions depend on the batch, as `run` does by itself.
+
+    Images come alone, in batches, and in shuffled batches.
+    """
     from cl_bench import devices as places
     from cl_bench.records.store import Store
     from cl_bench.run.recertify import recertify
@@ -36,7 +42,10 @@ def certify(
 @app.command()
 @opt.takes_request
 def status(request, devices: opt.Devices = "auto", results: opt.Results = Path("results")) -> None:
-    """Say which runs are finished, running, stopped, failed or missing: those of the experiment given, or all in the results folder."""
+    """Say which runs are finished, running, stopped, failed or missing.
+
+    Those of the experiment given, or all in the results folder.
+    """
     from cl_bench.plan.request import Request
     from cl_bench.records import status as reported
     from cl_bench.records.store import Store
@@ -60,7 +69,10 @@ def clean(
     yes: Annotated[bool, Optional("--yes", help="do not ask")] = False,
     results: opt.Results = Path("results"),
 ) -> None:
-    """Remove runs, or what is left of them, after asking. Nothing else is touched, nor anything that cannot be read."""
+    """Remove runs, or what is left of them, after asking.
+
+    Nothing else is touched, nor anything that cannot be read.
+    """
     from cl_bench.console import size
     from cl_bench.records import clean as cleaning
     from cl_bench.records.store import Store
@@ -81,7 +93,8 @@ def clean(
         output.say(f"{len(found)} folders removed")
     if choice.unreadable:
         raise RunFailed(
-            f"{counted(len(choice.unreadable), 'run')} could not be read and {were(len(choice.unreadable))} not removed"
+            f"{counted(len(choice.unreadable), 'run')} could not be read "
+            f"and {were(len(choice.unreadable))} not removed"
         )
 
 
@@ -102,7 +115,7 @@ def report(
     ] = None,
     plugins: opt.Plugins = None,
 ) -> None:
-    """Write the tables and figures that a file asks for or, without one, those of every benchmark in the results folder."""
+    """Write the tables and figures that a file asks for or, without one, of every benchmark in the folder."""
     from cl_bench.report.figures import workers
 
     workers.prepare()
@@ -124,12 +137,16 @@ def prepare(
     root: Annotated[
         Path | None,
         Optional(
-            help="folder for its files, or where they are already (default: $CL_BENCH_DATA or the user's data folder)"
+            help="folder for its files, or where they are already (default: $CL_BENCH_DATA or the "
+            "user's data folder)"
         ),
     ] = None,
     plugins: opt.Plugins = None,
 ) -> None:
-    """Download, verify and unpack a data set; what is there already is verified and used. Nothing of yours is moved or deleted."""
+    """Download, verify and unpack a data set; what is there already is verified and used.
+
+    Nothing of yours is moved or deleted.
+    """
     from cl_bench import registry
 
     name, _, place = dataset.partition(":")

@@ -1,4 +1,4 @@
-"""The command line: parses and prints, decides nothing; heavy imports happen inside the commands that need them."""
+"""Commands that train. They parse and print, and decide nothing; heavy imports happen inside them."""
 
 from pathlib import Path
 from typing import Annotated
@@ -37,13 +37,16 @@ def _name_failures(outcomes) -> None:
 def run(
     request, devices: opt.Devices = "auto", jobs: opt.Jobs = None, per_gpu: opt.PerGpu = 1,
     gpus_per_run: opt.GpusPerRun = 1, time_limit: opt.TimeLimit = None,
-    retry: opt.Retry = True, share: opt.Share = True, threads: opt.Threads = None, compiled: opt.Compile = None,
-    scheduler: opt.Scheduler = None,
+    retry: opt.Retry = True, share: opt.Share = True, threads: opt.Threads = None,
+    compiled: opt.Compile = None, scheduler: opt.Scheduler = None,
     dry_run: Annotated[bool, Optional("--dry-run", help="as `cl-bench plan`")] = False,
     results: opt.Results = Path("results"), out: opt.Out = Path("reports"),
     accuracy: opt.Accuracy = "task_mean", forgetting: opt.Forgetting = "chaudhry",
 ) -> None:  # fmt: skip
-    """Train methods on a class-incremental stream and print the table. Repeating the command continues what was interrupted."""
+    """Train methods on a class-incremental stream and print the table.
+
+    Repeating the command continues what was interrupted.
+    """
     from cl_bench import devices as places
     from cl_bench.launch.warm_processes import Starter
     from cl_bench.notation import parse_seeds, parse_splits
@@ -65,10 +68,10 @@ def run(
 
         plan, store = planned(request, devices, results), Store(results)
         remark(plan)
-        manner = orchestrator.Manner(
+        launch = orchestrator.LaunchOptions(
             devices, jobs, per_gpu, gpus_per_run, threads, limit, compiled, retry, share, scheduler
         )
-        outcomes = orchestrator.execute(plan.specs, store, manner, Console(stderr=True), starter)
+        outcomes = orchestrator.execute(plan.specs, store, launch, Console(stderr=True), starter)
     if all(outcome.record and not outcome.trained for outcome in outcomes):
         output.say("nothing to train: every run of this command is finished", err=True)
     records = [outcome.record for outcome in outcomes if outcome.record]
@@ -79,7 +82,8 @@ def run(
     ]
     if lacking:
         output.say(
-            f"warning: {len(lacking)} runs were begun without --losses and lack them; `cl-bench clean` them and repeat the command",
+            f"warning: {len(lacking)} runs were begun without --losses and lack them; "
+            "`cl-bench clean` them and repeat the command",
             err=True,
         )
     if records:
@@ -104,10 +108,11 @@ def run(
 @app.command("plan")
 @opt.takes_request
 def plan_command(
-    request, devices: opt.Devices = "auto", jobs: opt.Jobs = None, per_gpu: opt.PerGpu = 1, threads: opt.Threads = None,
-    share: opt.Share = True, results: opt.Results = Path("results"), gpus_per_run: opt.GpusPerRun = 1,
+    request, devices: opt.Devices = "auto", jobs: opt.Jobs = None, per_gpu: opt.PerGpu = 1,
+    threads: opt.Threads = None, share: opt.Share = True, results: opt.Results = Path("results"),
+    gpus_per_run: opt.GpusPerRun = 1,
 ) -> None:  # fmt: skip
-    """Print the runs that `run` with the same options would make, which are finished, and what each will cost."""
+    """Print the runs that `run` with the same options makes, which are finished, and what each costs."""
     plan_(request, devices, jobs, per_gpu, threads, share, results, gpus_per_run)
 
 
@@ -149,7 +154,7 @@ def tune(
     out: Annotated[Path, Optional(help="file for the chosen values")] = Path("tuned.yaml"),
     accuracy: opt.Accuracy = "task_mean",
 ) -> None:
-    """Try a grid of settings on held-out training images (a quarter), print the table and write the best for `run`."""
+    """Try a grid of settings on a held-out quarter of the training images, and write the best for `run`."""
     from rich.console import Console
 
     from cl_bench.files import write_atomically
@@ -163,7 +168,7 @@ def tune(
     plan = planned(request, devices, results)
     remark(plan)
     outcomes = orchestrator.execute(
-        plan.specs, Store(results), orchestrator.Manner(devices, jobs, per_gpu), Console(stderr=True)
+        plan.specs, Store(results), orchestrator.LaunchOptions(devices, jobs, per_gpu), Console(stderr=True)
     )
     _name_failures(outcomes)
     found = search.points(plan.specs, [outcome.record for outcome in outcomes], tried)

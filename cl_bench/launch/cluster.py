@@ -1,7 +1,8 @@
-"""Runs on the workers of a Dask cluster: a worker carries out some tasks of a run at a time, and what they made travels back.
+"""Runs on the workers of a Dask cluster: a worker carries out some tasks of a run at a time.
 
-Nothing is shared but the scheduler's address: specification, record, checkpoint and log go to the worker with the call and come back as its result. A
-worker that is lost loses the tasks of that call only; Dask makes the call again elsewhere, with what it was given.
+Nothing is shared but the scheduler's address: specification, record, checkpoint and log go to the worker with
+the call and come back as its result. A worker that is lost loses the tasks of that call only; Dask makes the
+call again elsewhere, with what it was given.
 """
 
 import json
@@ -16,7 +17,7 @@ from cl_bench.devices import Place
 from cl_bench.errors import Busy, InputError, RunFailed
 from cl_bench.files import write_atomically
 from cl_bench.launch import processes
-from cl_bench.launch.monitor import Line, Watch
+from cl_bench.launch.monitor import Line, Monitor
 from cl_bench.launch.processes import Ended
 from cl_bench.launch.warm_processes import Starter
 from cl_bench.records import locks, record, run_files
@@ -34,9 +35,12 @@ SAVED = ("record.json", "predictions.npz", "checkpoint-*.safetensors")
 
 
 class Cluster:
-    """The workers of a scheduler. Raises InputError when Dask is not installed or the scheduler does not answer."""
+    """The workers of a scheduler.
 
-    def __init__(self, address: str, threads: int | None, watch: Watch, compiled: bool | None = None):
+    Raises InputError when Dask is not installed or the scheduler does not answer.
+    """
+
+    def __init__(self, address: str, threads: int | None, monitor: Monitor, compiled: bool | None = None):
         try:
             from distributed import Client
         except ImportError:
@@ -46,10 +50,9 @@ class Cluster:
             self._client = Client(address, timeout=ANSWER_SECONDS, set_as_default=False)
         except (OSError, ValueError) as error:
             why = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise InputError(
-                f"the scheduler {address} does not answer ({why}); start one with `dask scheduler` and give its address"
-            ) from None
-        self._address, self._watch, self._lines = address, watch, {}
+            silent = f"the scheduler {address} does not answer ({why})"
+            raise InputError(f"{silent}; start one with `dask scheduler` and give its address") from None
+        self._address, self._monitor, self._lines = address, monitor, {}
         self._client.subscribe_topic(TOPIC, self._progress)
         self.threads, self._compiled = threads, compiled
 
@@ -64,71 +67,79 @@ class Cluster:
         return Place("auto", self.threads or 1)
 
     def machine(self) -> dict | None:
-        """What the last bits of sums depend on, where all workers agree on it. Raises InputError when they cannot import this package."""
+        """What the last bits of sums depend on, where all workers agree on it.
+
+        Raises InputError when they cannot import this package.
+        """
         try:
-            found = list(
-                self._client.run(environment.machine_of_worker, self.place().threads, self._compiled).values()
-            )
+            by_worker = self._client.run(environment.machine_of_worker, self.place().threads, self._compiled)
         except ImportError as error:
-            raise InputError(
-                f"the workers of {self._address} cannot import cl_bench ({error}); install the same version there"
-            ) from error
+            lacking = f"the workers of {self._address} cannot import cl_bench ({error})"
+            raise InputError(f"{lacking}; install the same version there") from error
+        found = list(by_worker.values())
         if not found:
-            self._watch.say(f"no workers at {self._address} yet; runs start when some join")
+            self._monitor.say(f"no workers at {self._address} yet; runs start when some join")
         return found[0] if found and all(facts == found[0] for facts in found) else None
 
     def carry_out(self, spec: RunSpec, store: Store, options: list[str], key: str | None) -> Ended:
-        """As `processes.carry_out`, call after call, each from where the one before ended; `key` is that of a shared first task."""
-        from distributed import KilledWorker
+        """As `processes.carry_out`, call after call, each from where the one before ended.
 
-        folder, lost = store.folder(spec), 0
+        `key` is that of a shared first task.
+        """
+        folder = store.folder(spec)
         write_spec(spec, folder)
-        line = self._lines[spec.run_id()] = Line(self._watch, spec)
+        line = self._lines[spec.run_id()] = Line(self._monitor, spec)
         try:
-            with locks.sole_owner(store, spec, self._watch.say, wait=False):
+            with locks.sole_owner(store, spec, self._monitor.say, wait=False):
                 # what is damaged is set aside here, not on a worker whose copy of it is lost
-                run_files.existing(spec, store, lambda line: self._watch.say(f"{record.name(spec)}: {line}"))
-                while True:
-                    given = (
-                        spec.model_dump_json(),
-                        _packed(store, spec, key),
-                        key,
-                        self.place(),
-                        options,
-                        CALL_SECONDS,
-                    )
-                    future = self._client.submit(
-                        carry_out_some,
-                        *given,
-                        pure=False,
-                        key=f"{spec.method}-{spec.run_id()}-{time.time_ns()}",
-                    )
-                    try:
-                        code, lines, files = self._result(future)
-                    except KilledWorker:
-                        lost += 1
-                        if lost == LOST:
-                            return Ended(
-                                processes.FAILED,
-                                [f"{lost} workers were lost while they carried it out"],
-                                folder / "log.txt",
-                            )
-                        continue
-                    if code is None:
-                        return Ended(processes.STOPPED, [], folder / "log.txt")
-                    _unpack(files, store)
-                    with open(folder / "log.txt", "a", encoding="utf-8") as log:
-                        log.writelines(f"{text}\n" for text in lines)
-                    if code != processes.STOPPED or self._watch.interrupts:
-                        return Ended(code, lines, folder / "log.txt")
+                run_files.existing(
+                    spec, store, lambda line: self._monitor.say(f"{record.name(spec)}: {line}")
+                )
+                return self._call_by_call(spec, store, options, key)
         except Busy:
             return Ended(processes.BUSY, [], folder / "log.txt")
         finally:
             line.close()
             del self._lines[spec.run_id()]
 
+    def _call_by_call(self, spec: RunSpec, store: Store, options: list[str], key: str | None) -> Ended:
+        from distributed import KilledWorker
+
+        log, lost = store.folder(spec) / "log.txt", 0
+        while True:
+            given = (
+                spec.model_dump_json(),
+                _packed(store, spec, key),
+                key,
+                self.place(),
+                options,
+                CALL_SECONDS,
+            )
+            call = f"{spec.method}-{spec.run_id()}-{time.time_ns()}"
+            try:
+                code, lines, files = self._result(
+                    self._client.submit(carry_out_some, *given, pure=False, key=call)
+                )
+            except KilledWorker:
+                lost += 1
+                if lost == LOST:
+                    return Ended(
+                        processes.FAILED, [f"{lost} workers were lost while they carried it out"], log
+                    )
+                continue
+            if code is None:
+                return Ended(processes.STOPPED, [], log)
+            _unpack(files, store)
+            with open(log, "a", encoding="utf-8") as written:
+                written.writelines(f"{text}\n" for text in lines)
+            if code != processes.STOPPED or self._monitor.interrupts:
+                return Ended(code, lines, log)
+
     def _result(self, future) -> tuple[int | None, list[str], dict[str, bytes]]:
-        """What the call returned; a code of None when the user interrupted twice. Raises RunFailed when the scheduler is gone."""
+        """What the call returned; a code of None when the user interrupted twice.
+
+        Raises RunFailed when the scheduler is gone.
+        """
         from concurrent.futures import CancelledError
 
         from distributed.comm import CommClosedError
@@ -137,7 +148,7 @@ class Cluster:
             try:
                 return future.result(timeout=1)
             except TimeoutError:
-                if self._watch.interrupts > 1:
+                if self._monitor.interrupts > 1:
                     future.cancel()
                     return None, [], {}
                 if self._client.status not in ("running", "connecting"):
@@ -146,9 +157,8 @@ class Cluster:
                 raise self._gone() from error
 
     def _gone(self) -> RunFailed:
-        return RunFailed(
-            f"the scheduler {self._address} was lost; what had come back is kept, start it again and repeat the command"
-        )
+        lost = f"the scheduler {self._address} was lost; what had come back is kept"
+        return RunFailed(f"{lost}, start it again and repeat the command")
 
     def _progress(self, event) -> None:
         facts = dict(event[1])
@@ -158,7 +168,7 @@ class Cluster:
 
 
 def _require_address(address: str) -> None:
-    """Raise ValueError for what is no address of a scheduler: a client that was given one would not go away quietly."""
+    """Raise ValueError for what is no address of a scheduler: a client of one does not go away quietly."""
     from distributed.comm.addressing import parse_address, parse_host_port
     from distributed.comm.registry import get_backend
 
@@ -170,7 +180,10 @@ def _require_address(address: str) -> None:
 def carry_out_some(
     spec_json: str, files: dict[str, bytes], key: str | None, place: Place, options: list[str], seconds: float
 ) -> tuple[int, list[str], dict[str, bytes]]:
-    """On a worker: go on with a run in a folder of its own for about so many seconds; its exit code, what it printed, and its files."""
+    """On a worker: go on with a run in a folder of its own for about so many seconds.
+
+    Returns its exit code, the lines that it printed, and its files.
+    """
     from distributed import get_worker
 
     spec, worker = RunSpec.model_validate_json(spec_json), get_worker()
@@ -189,7 +202,7 @@ def carry_out_some(
 
 
 class _Relay:
-    """In place of a `Watch`, on a worker: hands on what the process reports."""
+    """In place of a `Monitor`, on a worker: hands on what the process reports."""
 
     def __init__(self, report: Callable[[dict], None]):
         self._report = report
@@ -210,15 +223,12 @@ class _Relay:
 
 
 def _packed(store: Store, spec: RunSpec, key: str | None) -> dict[str, bytes]:
-    """A run's record, checkpoint and predictions, and its first task where it is shared, by path below the results folder."""
+    """A run's record, checkpoint, predictions and shared first task, by path below the results folder."""
     found = entries(store.folder(spec), *SAVED)
     if key is not None:
         found += entries(shared_first_task.folder(store, key), "[!.]*.*")
-    return {
-        str(path.relative_to(store.root)): content
-        for path in found
-        if (content := content_of(path)) is not None
-    }
+    packed = {str(path.relative_to(store.root)): content_of(path) for path in found}
+    return {name: content for name, content in packed.items() if content is not None}
 
 
 def _unpack(files: dict[str, bytes], store: Store) -> None:

@@ -19,14 +19,14 @@ from cl_bench.text.escape import visible
 POLL_SECONDS = 0.3
 
 
-class Watch:
+class Monitor:
     """Follows processes, and asks them to stop when the user does."""
 
     def __init__(self, console: Console):
         self._console, self._bars = console, _bars(console) if console.is_terminal else None
         self.interrupts = 0  # one: stop after the task in progress; more: stop at once
 
-    def __enter__(self) -> "Watch":
+    def __enter__(self) -> "Monitor":
         self._context = self._bars or nullcontext()
         self._context.__enter__()
         return self
@@ -40,7 +40,10 @@ class Watch:
 
     @contextmanager
     def handling_interrupts(self, stop: Callable[[], None]) -> Iterator[None]:
-        """Count Ctrl-C instead of raising it; the first one calls `stop`. Outside the main thread signals stay as they are."""
+        """Count Ctrl-C instead of raising it; the first one calls `stop`.
+
+        Outside the main thread signals stay as they are.
+        """
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -49,9 +52,8 @@ class Watch:
             self.interrupts += 1
             stop()
             if self.interrupts == 1:
-                self.say(
-                    "stopping when the tasks in progress are finished and saved; Ctrl-C again stops at once"
-                )
+                stopping = "stopping when the tasks in progress are finished and saved"
+                self.say(f"{stopping}; Ctrl-C again stops at once")
 
         before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
@@ -81,11 +83,9 @@ class Watch:
 class Line:
     """What is shown of one run."""
 
-    def __init__(self, watch: Watch, spec: RunSpec):
-        self._watch, self._spec, self._bars = watch, spec, watch._bars
-        self._bar = (
-            self._bars.add_task(visible(name(spec)), total=1.0, note="starting") if self._bars else None
-        )
+    def __init__(self, monitor: Monitor, spec: RunSpec):
+        self._monitor, self._spec, self._bars = monitor, spec, monitor._bars
+        self._bar = self._bars and self._bars.add_task(visible(name(spec)), total=1.0, note="starting")
         self._first: float | None = None
         self._start, self._last, self._task = time.monotonic(), None, 0
 
@@ -102,18 +102,17 @@ class Line:
             f"pass {facts['pass']}/{facts['passes']}",
             f"loss {facts['loss']:.3f}",
         ]
-        parts += [f"accuracy {facts['accuracy']:.1%}"] if facts["accuracy"] is not None else []
+        if facts["accuracy"] is not None:
+            parts.append(f"accuracy {facts['accuracy']:.1%}")
         parts.append(f"{facts['images_per_second']:.0f} images/s")
-        parts += (
-            [f"{duration((time.monotonic() - self._start) / gained * (1 - facts['done']))} left"]
-            if gained > 0
-            else []
-        )
+        if gained > 0:
+            left = (time.monotonic() - self._start) / gained * (1 - facts["done"])
+            parts.append(f"{duration(left)} left")
         if self._bar is not None:
             self._bars.update(self._bar, completed=facts["done"], note=", ".join(parts))
         elif facts["task"] > self._task:
             self._task = facts["task"]
-            self._watch.say(f"{name(self._spec)}: {', '.join(parts)}")
+            self._monitor.say(f"{name(self._spec)}: {', '.join(parts)}")
 
     def close(self) -> None:
         """The run ended."""

@@ -1,6 +1,6 @@
 """Runs a plan: one process per run, each in its own place, with progress and time left."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from queue import Queue
@@ -13,9 +13,9 @@ from cl_bench.devices import Place, devices, places
 from cl_bench.errors import CannotRead, InputError, RunFailed
 from cl_bench.launch import processes
 from cl_bench.launch.cluster import CALLS_AT_A_TIME, Cluster
-from cl_bench.launch.monitor import Watch
+from cl_bench.launch.monitor import Monitor
 from cl_bench.launch.processes import Ended, carry_out
-from cl_bench.launch.queue import Board
+from cl_bench.launch.queue import RunQueue
 from cl_bench.launch.warm_processes import Starter
 from cl_bench.records.record import RunRecord, RunSpec, name
 from cl_bench.records.sealed import DamagedRecord
@@ -28,7 +28,7 @@ SMALLER = 4  # a batch that did not fit is learned in so many parts
 
 
 @dataclass(frozen=True)
-class Manner:
+class LaunchOptions:
     """How a plan is carried out."""
 
     device: str = "auto"
@@ -63,101 +63,97 @@ class Outcome:
 
 
 def execute(
-    specs: Sequence[RunSpec], store: Store, manner: Manner, console: Console, starter: Starter | None = None
+    specs: Sequence[RunSpec],
+    store: Store,
+    launch: LaunchOptions,
+    console: Console,
+    starter: Starter | None = None,
 ) -> list[Outcome]:
-    """Run what is not finished yet and return every spec's outcome, in order. A failed run does not stop the others. `starter` may have a process
-    ready.
+    """Run what is not finished yet and return every spec's outcome, in order; a failed run stops no other.
 
-    Raises KeyboardInterrupt after Ctrl-C, when what was running has been saved; InputError when results cannot be written.
+    `starter` may have a process ready. Raises KeyboardInterrupt after Ctrl-C, when what was running has been
+    saved; InputError when results cannot be written.
     """
-    if manner.scheduler and manner.gpus_per_run > 1:
-        raise InputError(
-            "--gpus-per-run shares the GPUs of this machine; leave it out with --scheduler, whose workers have one each"
-        )
+    if launch.scheduler and launch.gpus_per_run > 1:
+        shares = "--gpus-per-run shares the GPUs of this machine"
+        raise InputError(f"{shares}; leave it out with --scheduler, whose workers have one each")
     store.prepare()
     outcomes = {spec.run_id(): found for spec in specs if (found := _before(store, spec))}
     pending = [spec for spec in specs if spec.run_id() not in outcomes]
     if finished := sum(found.record is not None for found in outcomes.values()):
-        console.print(
-            f"{finished} of {len(specs)} runs are finished already and are not trained again", highlight=False
-        )
+        said = f"{finished} of {len(specs)} runs are finished already and are not trained again"
+        console.print(said, highlight=False)
     if not pending:
         return [outcomes[spec.run_id()] for spec in specs]
-    with Watch(console) as watch, ExitStack() as stack:
+    with Monitor(console) as monitor, ExitStack() as stack:
         starter = starter or stack.enter_context(Starter())
-        if manner.scheduler is None:
-            where = places(
-                devices(manner.device),
-                len(pending),
-                manner.jobs,
-                manner.per_gpu,
-                manner.threads,
-                manner.gpus_per_run,
-            )
-            decode(pending)
-            device, one = (
-                where[0].device,
-                manner.gpus_per_run == 1,
-            )  # several share no first tasks: their sums are others
-            compiled = environment.compiles(manner.compiled, device)
-            cluster, machine = None, environment.machine(device, where[0].threads, compiled) if one else None
-        else:
-            cluster = stack.enter_context(Cluster(manner.scheduler, manner.threads, watch, manner.compiled))
-            where, machine = (
-                [cluster.place()] * min(len(pending), manner.jobs or CALLS_AT_A_TIME),
-                cluster.machine(),
-            )
-        keys = first_tasks(pending, store, machine) if manner.share and machine else {}
-        crew = _Crew(Board(pending, store, keys), store, manner, where, watch, cluster, keys, starter)
-        with watch.handling_interrupts(crew.board.stop):
-            steps = (delayed(crew.step)() for _ in pending)
-            for outcome in Parallel(
-                n_jobs=len(where), backend="threading", return_as="generator_unordered", pre_dispatch="all"
-            )(steps):
-                if outcome is None:
-                    continue
+        cluster = None
+        if launch.scheduler is not None:
+            cluster = Cluster(launch.scheduler, launch.threads, monitor, launch.compiled)
+            stack.enter_context(cluster)
+        workers = _Workers(pending, store, launch, monitor, cluster, starter)
+        with monitor.handling_interrupts(workers.queue.stop):
+            for outcome in workers.outcomes():
                 outcomes[outcome.spec.run_id()] = outcome
-                watch.say(f"{outcome.state}: {name(outcome.spec)} ({len(outcomes)} of {len(specs)})")
-    if watch.interrupts:
+                monitor.say(f"{outcome.state}: {name(outcome.spec)} ({len(outcomes)} of {len(specs)})")
+    if monitor.interrupts:
         raise KeyboardInterrupt
-    if crew.broken:
-        raise crew.broken
+    if workers.broken:
+        raise workers.broken
     return [outcomes[spec.run_id()] for spec in specs]
 
 
-class _Crew:
-    """The places, and what is done in each with the next run from the board."""
+class _Workers:
+    """The places, and what is done in each with the next run from the queue."""
 
     def __init__(
-        self,
-        board: Board,
-        store: Store,
-        manner: Manner,
-        where: Sequence[Place],
-        watch: Watch,
-        cluster: Cluster | None,
-        keys: dict[str, str],
-        starter: Starter,
-    ):
-        self.board, self._store, self._manner, self._watch, self._cluster, self._keys = (
-            board,
-            store,
-            manner,
-            watch,
-            cluster,
-            keys,
-        )
-        self._starter = starter
+        self, pending: Sequence[RunSpec], store: Store, launch: LaunchOptions, monitor: Monitor,
+        cluster: Cluster | None, starter: Starter,
+    ):  # fmt: skip
+        self._store, self._launch, self._monitor = store, launch, monitor
+        self._cluster, self._starter, self._count = cluster, starter, len(pending)
+        self._places, machine = self._on_this_machine(pending) if cluster is None else self._on_cluster()
+        self._keys = first_tasks(pending, store, machine) if launch.share and machine else {}
+        self.queue = RunQueue(pending, store, self._keys)
         self._free: Queue[Place] = Queue()
-        for place in where:
+        for place in self._places:
             self._free.put(place)
         self.broken: InputError | RunFailed | None = None  # why nothing more can be carried out
+
+    def _on_this_machine(self, pending: Sequence[RunSpec]) -> tuple[list[Place], dict | None]:
+        """The places of this machine, and what the last bits of sums depend on in all of them."""
+        launch = self._launch
+        found = places(
+            devices(launch.device),
+            self._count,
+            launch.jobs,
+            launch.per_gpu,
+            launch.threads,
+            launch.gpus_per_run,
+        )
+        decode(pending)
+        if launch.gpus_per_run > 1:  # several devices share no first tasks: their sums are others
+            return found, None
+        device, threads = found[0].device, found[0].threads
+        return found, environment.machine(device, threads, environment.compiles(launch.compiled, device))
+
+    def _on_cluster(self) -> tuple[list[Place], dict | None]:
+        """As `_on_this_machine`, of the workers of a cluster."""
+        calls = min(self._count, self._launch.jobs or CALLS_AT_A_TIME)
+        return [self._cluster.place()] * calls, self._cluster.machine()
+
+    def outcomes(self) -> Iterator[Outcome]:
+        """The outcomes of the runs as they end."""
+        parallel = Parallel(
+            n_jobs=len(self._places), backend="threading", return_as="generator_unordered", pre_dispatch="all"
+        )
+        yield from filter(None, parallel(delayed(self.step)() for _ in range(self._count)))
 
     def step(self) -> Outcome | None:
         """Carry out one run; None where nothing is left to do."""
         place = self._free.get()
         try:
-            while taken := self.board.take():
+            while taken := self.queue.take():
                 outcome = self._carry_out(taken.spec, taken.shares_first_task, place)
                 if outcome is not None:
                     return outcome
@@ -169,47 +165,51 @@ class _Crew:
         """The run's outcome; None when another process took it first, or it was stopped."""
         outcome = _before(self._store, spec)
         if outcome is not None:
-            self.board.finished(spec)
+            self.queue.finished(spec)
             return outcome
         try:
             self._store.prepare()
-            limit = [] if self._manner.time_limit is None else ["--time-limit", str(self._manner.time_limit)]
-            compiled = (
-                []
-                if self._manner.compiled is None
-                else ["--compile" if self._manner.compiled else "--no-compile"]
-            )
-            options = [*limit, *compiled, *(["--share-first-task"] if shares else [])]
-            ended = self._in_place(spec, place, options)
-            if ended.code == processes.CANNOT_WRITE:
-                raise RunFailed(ended.reason)
-            if ended.code == processes.OUT_OF_MEMORY and self._manner.retry:
-                size = max(1, spec.options["batch"] // self._manner.gpus_per_run // SMALLER)
-                self._watch.say(f"{name(spec)}: out of memory, tried again with {size} images at a time")
-                ended = self._in_place(spec, place, [*options, "--micro-batch", str(size)])
+            ended = self._with_retry(spec, shares, place)
         except CannotRead as error:
-            self.board.finished(spec)
+            self.queue.finished(spec)
             return Outcome(spec, None, str(error), False)
-        except (
-            InputError,
-            RunFailed,
-            OSError,
-        ) as error:  # nothing can be written, or the cluster is gone: more runs would lose what they learn
-            unwritable = isinstance(error, OSError)
-            self.broken = self.broken or (
-                InputError(f"cannot write {self._store.folder(spec)}: {error}") if unwritable else error
-            )
-            self.board.stop()
-            self.board.finished(spec)
+        except (InputError, RunFailed, OSError) as error:
+            # nothing can be written, or the cluster is gone: more runs would lose what they learn
+            if isinstance(error, OSError):
+                error = InputError(f"cannot write {self._store.folder(spec)}: {error}")
+            self.broken = self.broken or error
+            self.queue.stop()
+            self.queue.finished(spec)
             return None
         if ended.code == processes.BUSY:
-            self.board.give_back(spec)
+            self.queue.give_back(spec)
             return None
-        self.board.finished(spec)
+        self.queue.finished(spec)
+        return self._outcome(spec, ended)
+
+    def _with_retry(self, spec: RunSpec, shares: bool, place: Place) -> Ended:
+        """How the run ended, at the second try where memory did not suffice at the first."""
+        launch = self._launch
+        options = [] if launch.time_limit is None else ["--time-limit", str(launch.time_limit)]
+        if launch.compiled is not None:
+            options.append("--compile" if launch.compiled else "--no-compile")
+        if shares:
+            options.append("--share-first-task")
+        ended = self._in_place(spec, place, options)
+        if ended.code == processes.CANNOT_WRITE:
+            raise RunFailed(ended.reason)
+        if ended.code == processes.OUT_OF_MEMORY and launch.retry:
+            size = max(1, spec.options["batch"] // launch.gpus_per_run // SMALLER)
+            self._monitor.say(f"{name(spec)}: out of memory, tried again with {size} images at a time")
+            ended = self._in_place(spec, place, [*options, "--micro-batch", str(size)])
+        return ended
+
+    def _outcome(self, spec: RunSpec, ended: Ended) -> Outcome | None:
+        """What a process that ended has made of its run; None where the user stopped it."""
         for line in ended.said:
             if line.startswith("warning: "):
-                self._watch.say(f"{name(spec)}: {line}")
-        if self._watch.interrupts and (ended.code == processes.STOPPED or ended.code < 0):
+                self._monitor.say(f"{name(spec)}: {line}")
+        if self._monitor.interrupts and (ended.code == processes.STOPPED or ended.code < 0):
             return None
         try:
             record = self._store.load(spec)
@@ -222,11 +222,14 @@ class _Crew:
     def _in_place(self, spec: RunSpec, place: Place, options: list[str]) -> Ended:
         if self._cluster is not None:
             return self._cluster.carry_out(spec, self._store, options, self._keys.get(spec.run_id()))
-        return carry_out(spec, self._store, place, options, self._watch, self._starter, self.board.waits)
+        return carry_out(spec, self._store, place, options, self._monitor, self._starter, self.queue.waits)
 
 
 def _before(store: Store, spec: RunSpec) -> Outcome | None:
-    """The outcome of a run that is not to be started: one that is done, with labels and paths as they are asked for now, or cannot be read."""
+    """The outcome of a run that is not to be started: one that cannot be read, or is done.
+
+    The latter has the labels and paths that are asked for now.
+    """
     state = state_of(store, spec)
     if state.name == "unreadable":
         return Outcome(spec, None, state.reason, False)

@@ -1,4 +1,4 @@
-"""One run in a process of its own, which outlives no orchestrator: it stops after its task when that is gone."""
+"""One run in a process of its own, which stops after its task when the orchestrator is gone."""
 
 import os
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cl_bench.devices import Place
 from cl_bench.errors import InputError
-from cl_bench.launch.monitor import Watch
+from cl_bench.launch.monitor import Monitor
 from cl_bench.launch.warm_processes import Starter
 from cl_bench.records.record import RunSpec
 from cl_bench.records.store import Store, write_spec
@@ -39,43 +39,33 @@ def carry_out(
     store: Store,
     place: Place,
     options: Sequence[str],
-    watch: Watch,
+    monitor: Monitor,
     starter: Starter,
     more: bool,
 ) -> Ended:
-    """Run `run-one` for the specification in a process of the starter's, which is told whether more runs are to come; everything it prints goes
-    to the run's log. Raises InputError when it cannot be started."""
+    """Run `run-one` for the specification in a process of the starter's; the run's log has what it prints.
+
+    `more` says whether more runs are to come. Raises InputError when the process cannot be started.
+    """
     folder = store.folder(spec)
     log = folder / "log.txt"
     try:
         path = write_spec(spec, folder)
         (folder / "progress.json").unlink(missing_ok=True)
-        arguments = [
-            str(path.absolute()),
-            "--device",
-            place.device,
-            "--threads",
-            str(place.threads),
-            "--results",
-            str(store.root.absolute()),
-        ]
+        where = ["--device", place.device, "--threads", str(place.threads)]
+        arguments = [str(path.absolute()), *where, "--results", str(store.root.absolute())]
         log.touch()
         start = log.stat().st_size
-        waiting = starter.start(place.threads, more)
+        warm = starter.start(place.threads, more)
     except PermissionError as error:  # this run's folder alone: the results folder can be written
-        return Ended(
-            FAILED,
-            [
-                f"cannot write {error.filename or folder}: {error.strerror}; the folder of this run belongs to someone else"
-            ],
-            log,
-        )
+        unwritable = f"cannot write {error.filename or folder}: {error.strerror}"
+        return Ended(FAILED, [f"{unwritable}; the folder of this run belongs to someone else"], log)
     except OSError as error:
         raise InputError(f"cannot start: {error}") from error
     if place.cores is not None and hasattr(os, "sched_setaffinity"):
         with suppress(OSError):  # it has ended already, or the cores are no longer ours
-            os.sched_setaffinity(waiting.process.pid, place.cores)
-    waiting.tell([*arguments, "--parent", str(os.getpid()), "--no-wait", *options], log)
-    code = watch.follow(spec, folder / "progress.json", waiting.process)
-    said = waiting.early() + log.read_bytes()[start:]
+            os.sched_setaffinity(warm.process.pid, place.cores)
+    warm.assign([*arguments, "--parent", str(os.getpid()), "--no-wait", *options], log)
+    code = monitor.follow(spec, folder / "progress.json", warm.process)
+    said = warm.early() + log.read_bytes()[start:]
     return Ended(code, said.decode(errors="replace").strip().splitlines(), log)

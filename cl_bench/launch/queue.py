@@ -21,11 +21,11 @@ class Taken:
     shares_first_task: bool
 
 
-class Board:
-    """Keeps back a run that another process works on, and runs whose first task another one of them is training just now."""
+class RunQueue:
+    """Keeps back runs that other processes work on, and those whose first task another run trains now."""
 
     def __init__(self, specs: Sequence[RunSpec], store: Store, first_tasks: Mapping[str, str | None]):
-        """`first_tasks` are keys of `cl_bench.run.shared_first_task` by run id, None for a run that trains alone."""
+        """`first_tasks`: keys of `run.shared_first_task` by run id, None for a run that trains alone."""
         self._waiting, self._store, self._keys = list(specs), store, first_tasks
         common = Counter(key for spec in specs if (key := first_tasks.get(spec.run_id())))
         self._shared = {
@@ -35,7 +35,7 @@ class Board:
         self._changed, self._stopped = threading.Condition(), False
 
     def take(self) -> Taken | None:
-        """The next run, waiting for one if need be; None when all are taken or the board was stopped."""
+        """The next run, waiting for one if need be; None when all are taken or the queue was stopped."""
         with self._changed:
             while self._waiting and not self._stopped:
                 for spec in self._waiting:
@@ -53,7 +53,7 @@ class Board:
         return None
 
     def _held(self, spec: RunSpec) -> bool:
-        """Whether another process works on the run; where that cannot be known, the run itself finds out and says so."""
+        """Whether another process works on the run; where nobody can know, the run finds out and says so."""
         try:
             return locks.is_held(self._store, spec)
         except file_lock.CannotLock:

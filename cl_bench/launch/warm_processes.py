@@ -1,5 +1,6 @@
-"""Starts the processes of runs before there is anything for them to do: importing torch and timm takes as long as learning a small task.
+"""Starts the processes of runs before there is anything for them to do.
 
+Importing torch and timm takes as long as learning a small task.
 This imports nothing that takes long, so that the first process can start before anything else does.
 """
 
@@ -20,18 +21,20 @@ from cl_bench.errors import RunFailed
 
 Result = TypeVar("Result")
 
-# Tensors of a few megabytes come and go with every layer: memory that is kept, in large pages, need not be mapped and cleared each time.
+# Tensors of a few megabytes come and go with every layer: memory that is kept, in large pages, need not be
+# mapped and cleared each time.
 ALLOCATION = {"hugetlb": 1, "mmap_threshold": 1 << 25, "trim_threshold": 1 << 30, "top_pad": 1 << 26}
 
 
-class Waiting:
-    """A process that has imported, or is about to import, what a run needs, and waits to be told which."""
+class WarmProcess:
+    """A process that has imported, or is about to import, what a run needs, and waits to be assigned one."""
 
     def __init__(self, threads: int):
         self.threads = threads
-        self._early: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - for what it prints before it knows its log
+        # for what it prints before it knows its log
+        self._early: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "cl_bench", "run-told"],
+            [sys.executable, "-m", "cl_bench", "warm-run"],
             stdin=subprocess.PIPE,
             stdout=self._early,
             stderr=self._early,
@@ -39,13 +42,11 @@ class Waiting:
             start_new_session=True,  # Ctrl-C reaches the orchestrator alone
         )
 
-    def tell(self, arguments: Sequence[str], log: Path) -> None:
+    def assign(self, arguments: Sequence[str], log: Path) -> None:
         """Let it do as `run-one` with these arguments, everything it prints going to the log."""
         with suppress(BrokenPipeError):  # it could not import: `early` says why
-            self.process.stdin.write(
-                json.dumps({"arguments": ["run-one", *arguments], "log": str(log.absolute())}).encode()
-                + b"\n"
-            )
+            line = json.dumps({"arguments": ["run-one", *arguments], "log": str(log.absolute())})
+            self.process.stdin.write(line.encode() + b"\n")
             self.process.stdin.close()
 
     def early(self) -> bytes:
@@ -62,10 +63,10 @@ class Waiting:
 
 
 class Starter:
-    """Starts one process a run, and keeps another ready as long as more runs are to come; a context that ends it when none came."""
+    """Starts a process a run and keeps one ready while more runs are to come; as a context, ends it."""
 
     def __init__(self):
-        self._ready: Waiting | None = None
+        self._ready: WarmProcess | None = None
         self._lock = threading.Lock()
 
     def __enter__(self) -> "Starter":
@@ -78,26 +79,32 @@ class Starter:
                 self._ready = None
 
     def prepare(self, threads: int) -> None:
-        """Let a process get ready for a run with so many threads; where none can be started, the run that needs one says why."""
+        """Let a process get ready for a run with so many threads.
+
+        Where none can be started, the run that needs one says why.
+        """
         with self._lock, suppress(OSError):
             if self._ready is None:
-                self._ready = Waiting(threads)
+                self._ready = WarmProcess(threads)
 
-    def start(self, threads: int, more: bool) -> Waiting:
-        """A process for a run with so many threads; one more gets ready where `more` runs wait. Raises OSError when none can be started."""
+    def start(self, threads: int, more: bool) -> WarmProcess:
+        """A process for a run with so many threads; one more gets ready where `more` runs wait.
+
+        Raises OSError when none can be started.
+        """
         with self._lock:
             found, self._ready = self._ready, None
         if found is not None and (found.threads != threads or found.process.poll() is not None):
             found.end()
             found = None
-        found = found or Waiting(threads)
+        found = found or WarmProcess(threads)
         if more:
             self.prepare(threads)
         return found
 
 
 def run_environment(threads: int) -> dict[str, str]:
-    """Threads, memory, unbuffered output, and the package that this process runs, whatever lies in the current folder."""
+    """Threads, memory, unbuffered output, and this process's package, whatever the current folder has."""
     folders = [str(Path(cl_bench.__file__).resolve().parent.parent), os.environ.get("PYTHONPATH")]
     return {
         "GLIBC_TUNABLES": ":".join(f"glibc.malloc.{name}={value}" for name, value in ALLOCATION.items()),
@@ -112,7 +119,10 @@ def run_environment(threads: int) -> dict[str, str]:
 
 
 def called(function: Callable[..., Result], threads: int, *arguments) -> Result:
-    """function(*arguments) of a process with the environment of a run. Raises what it raises, and RunFailed when the process ends before."""
+    """function(*arguments) of a process with the environment of a run.
+
+    Raises what it raises, and RunFailed when the process ends before.
+    """
     from concurrent.futures import ProcessPoolExecutor
     from concurrent.futures.process import BrokenProcessPool
     from multiprocessing import get_context
@@ -129,6 +139,5 @@ def called(function: Callable[..., Result], threads: int, *arguments) -> Result:
         try:
             return answer.result()
         except BrokenProcessPool as error:
-            raise RunFailed(
-                "the process that measured was ended from outside; where memory is short, give a smaller batch"
-            ) from error
+            ended = "the process that measured was ended from outside"
+            raise RunFailed(f"{ended}; where memory is short, give a smaller batch") from error

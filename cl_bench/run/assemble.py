@@ -23,20 +23,21 @@ from cl_bench.training.method import Method
 
 
 def open_source(spec: RunSpec) -> Source:
-    """The data set of a specification. Raises InputError when it is not the one the specification was made for."""
+    """The data set of a specification.
+
+    Raises InputError when it is not the one the specification was made for.
+    """
     source = (
         registry.find_for("datasets", spec.dataset, spec.plugins.get("datasets"))
         .load()
         .SOURCE(spec.dataset_argument)
     )
     if source.manifest_digest() != spec.manifest_digest:
-        raise InputError(
-            f"data set {spec.dataset!r} has changed since this run was planned; plan it again with `cl-bench run`"
-        )
+        changed = f"data set {spec.dataset!r} has changed since this run was planned"
+        raise InputError(f"{changed}; plan it again with `cl-bench run`")
     if spec.text_sha256 not in (None, source.text_digest()):
-        raise InputError(
-            f"the class names or sentences of {spec.dataset!r} have changed since this run was planned; plan it again with `cl-bench run`"
-        )
+        changed = f"the class names or sentences of {spec.dataset!r} have changed since this run was planned"
+        raise InputError(f"{changed}; plan it again with `cl-bench run`")
     return source
 
 
@@ -51,7 +52,7 @@ def decode(specs: list[RunSpec]) -> None:
 
 
 def build_stream(spec: RunSpec, source: Source, device: torch.device) -> Stream:
-    """The stream a specification describes; images that fit lie in a GPU's memory, but for those that Pillow augments."""
+    """The stream of a specification; images that fit lie in a GPU's memory, unless Pillow augments them."""
     preprocess, sides = (
         Preprocess(spec.backbone, spec.transform, spec.data_seed, device),
         split_images(source, spec),
@@ -68,7 +69,10 @@ def build_stream(spec: RunSpec, source: Source, device: torch.device) -> Stream:
 
 
 def split_images(source: Source, spec: RunSpec) -> Sides:
-    """The images a run learns and is evaluated on: with `validation` all come from the training side; `limit` then thins what is learned."""
+    """The images a run learns and is evaluated on; with `validation` all come from the training side.
+
+    `limit` then thins what is learned.
+    """
 
     def evaluated(side: str) -> ImageSet:
         return source.evaluated(side, spec.transform, spec.backbone.image_size)
@@ -82,7 +86,10 @@ def split_images(source: Source, spec: RunSpec) -> Sides:
 
 
 def training_rows(spec: RunSpec, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-    """Which rows of the training side, by its labels, a run learns, and which it is evaluated on instead of the test side (None: the test side)."""
+    """Which rows of the training side, by its labels, a run learns, and which it is evaluated on.
+
+    None for the latter: it is evaluated on the test side.
+    """
     rows, held = np.arange(len(labels)), None
     if spec.validation:
         rows, held = held_out(labels, spec.validation, spec.data_seed)
@@ -92,17 +99,18 @@ def training_rows(spec: RunSpec, labels: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 def build_method(spec: RunSpec, source: Source, device: torch.device, num_tasks: int) -> Method:
-    """The method on its frozen backbone. Raises InputError when the weights are not those the specification was made for."""
+    """The method on its frozen backbone.
+
+    Raises InputError when the weights are not those the specification was made for.
+    """
     kind = registry.find_for("methods", spec.method, spec.plugins.get("methods")).load().METHOD
     current = CORE_VERSIONS[spec.precision]
     if spec.core_version != current:
-        raise InputError(
-            f"the run was planned for core version {spec.core_version}, this is {current}; plan it again with `cl-bench run`"
-        )
+        planned = f"the run was planned for core version {spec.core_version}, this is {current}"
+        raise InputError(f"{planned}; plan it again with `cl-bench run`")
     if kind.version != spec.method_version:
-        raise InputError(
-            f"{spec.method} is now version {kind.version}, the run was planned for version {spec.method_version}; plan it again"
-        )
+        planned = f"the run was planned for version {spec.method_version}"
+        raise InputError(f"{spec.method} is now version {kind.version}, {planned}; plan it again")
     backbone = load.load(spec.backbone)
     if backbone.weights_sha256 != spec.weights_sha256:
         by_file = spec.backbone.weights and file_digest(spec.backbone.weights) == spec.weights_sha256
@@ -128,7 +136,10 @@ def batch_sizes(method: Method, processes: int, micro_batch: int | None) -> set[
 
 
 def prepare_kernels(compiled: bool, say: Say, sizes: Collection[int] = ()) -> None:
-    """Compile the frozen blocks for these batches or not, and compute in full precision: TF32 would make small singular values noise."""
+    """Compile the frozen blocks for these batches or not, and compute in full precision.
+
+    TF32 would make small singular values noise.
+    """
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     if compiled:
         compile_all(say, sizes)

@@ -1,7 +1,7 @@
 """The inductive certificate: does what a method says of an image depend on the images beside it?
 
-Test batches come task by task. A method that lets a batch vote, or mixes its images in any other way, reads the task from its neighbours, and
-its accuracy is not that of a classifier of images.
+Test batches come task by task. A method that lets a batch vote, or mixes its images in any other way, reads
+the task from its neighbours, and its accuracy is not that of a classifier of images.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,10 @@ BATCH, BLOCKS = 128, 4
 
 @torch.inference_mode()
 def certify(predict: Callable[[Batch], Tensor], stream: Stream, learned: int) -> Certificate:
-    """Predict up to 512 test images alone, in batches of 128 in stream order, and in batches of 128 shuffled; in full precision."""
+    """Predict up to 512 test images alone, in batches of 128 in stream order, and in such batches shuffled.
+
+    In full precision.
+    """
     inputs, labels = stream.probe(learned, BLOCKS, BATCH)
 
     def answers(order: np.ndarray, batch: int) -> np.ndarray:

@@ -1,4 +1,7 @@
-"""Evaluation images that are pixel for pixel training images too: found by a digest of every image, which is kept beside the decoded images."""
+"""Evaluation images that are pixel for pixel training images too.
+
+They are found by a digest of every image, which is kept beside the decoded images.
+"""
 
 import hashlib
 from pathlib import Path
@@ -16,7 +19,7 @@ PART = 64  # images of which a thread makes digests at a time
 
 
 def duplicates(spec: RunSpec, source: Source) -> int:
-    """How many of a run's evaluation images are among the images that it learns, both as they are evaluated."""
+    """How many of a run's evaluation images are among those that it learns, both as they are evaluated."""
     train = _digests(spec, source, "train")
     rows, held = training_rows(spec, source.labels("train"))
     test = _digests(spec, source, "test") if held is None else train[held]

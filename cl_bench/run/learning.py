@@ -29,8 +29,10 @@ FOLLOWED_TASKS = 2  # whose losses are followed, as in the NSP2 paper's figure
 
 @dataclass(frozen=True)
 class Conditions:
-    """How a run is carried out. Only threads, helpers, compiled and micro_batch can change its result, and they only by
-    rounding."""
+    """How a run is carried out.
+
+    Threads, helpers, compiled and micro_batch alone can change its result, and only by rounding.
+    """
 
     device: str = "cpu"
     helpers: tuple[str, ...] = ()  # more devices, which share every batch
@@ -58,8 +60,8 @@ class Learning:
     """A run from the first task that its record lacks to its certificate."""
 
     def __init__(
-        self, record: RunRecord, store: Store, method: Method, stream: Stream, conditions: Conditions, say: Say,
-        progress: Callable[[Progress], None], group: ProcessGroup = ALONE,
+        self, record: RunRecord, store: Store, method: Method, stream: Stream, conditions: Conditions,
+        say: Say, progress: Callable[[Progress], None], group: ProcessGroup = ALONE,
     ):  # fmt: skip
         self.record, self.store, self.method, self.stream = record, store, method, stream
         self.conditions, self.say, self.group = conditions, say, group
@@ -71,7 +73,10 @@ class Learning:
         self.followed = [stream.task(index) for index in followed]
 
     def finish(self) -> RunRecord:
-        """Learn what is left and make the certificate. Raises Stopped where it is asked to stop before a task."""
+        """Learn what is left and make the certificate.
+
+        Raises Stopped where it is asked to stop before a task.
+        """
         if self.conditions.micro_batch and self.method.couples_batch:
             cut = f"{self.spec.label} looks at a whole batch at once, which cannot be cut"
             raise RunFailed(f"out of memory, and {cut}; give a smaller batch")

@@ -9,7 +9,10 @@ from cl_bench.training.trainer import Progress
 
 
 class ProgressFile:
-    """Writes progress.json after every pass: share done (by passes), task, pass, loss, accuracy so far, speed. Losing it loses nothing."""
+    """Writes progress.json after every pass: share done (by passes), task, pass, loss, accuracy, speed.
+
+    Losing it loses nothing.
+    """
 
     def __init__(self, path: Path, spec: RunSpec):
         self._path, self._tasks = path, spec.num_learned

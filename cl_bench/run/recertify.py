@@ -14,9 +14,10 @@ from cl_bench.run.learning import certified
 
 
 def recertify(spec: RunSpec, store: Store, device: str, threads: int, say: Say) -> RunRecord:
-    """Make the certificate of a finished run anew, from its checkpoint, which stays where it is, whatever is wrong with it.
+    """Make the certificate of a finished run anew, from its checkpoint, which stays where it is.
 
-    Raises InputError when the run is not finished, RunFailed with the name of each damaged file when the checkpoint is one of them.
+    Raises InputError when the run is not finished, RunFailed with the name of each damaged file when the
+    checkpoint is one of them.
     """
     with locks.sole_owner(store, spec, say):
         record, folder = _finished(spec, store), store.folder(spec)

@@ -23,8 +23,8 @@ def run(
 ) -> RunRecord:
     """Learn and evaluate every task not yet in the record; the record is saved after each.
 
-    Raises InputError for input that cannot be used, RunFailed for a run that failed, Stopped for one that was asked to
-    stop; in all cases what was finished is kept.
+    Raises InputError for input that cannot be used, RunFailed for a run that failed, Stopped for one that was
+    asked to stop; in all cases what was finished is kept.
     """
     store.prepare()
     with locks.sole_owner(store, spec, say, conditions.wait):
@@ -46,9 +46,8 @@ def run(
             prepare_kernels(conditions.compiles, say, sizes)
             _require_shareable(spec, method, conditions.helpers)
             if spec.precision == "bf16" and conditions.device == "cpu" and not environment.has_bf16():
-                say(
-                    "warning: this processor has no bf16 arithmetic, and emulates it; precision=fp32 would be faster"
-                )
+                emulated = "this processor has no bf16 arithmetic, and emulates it"
+                say(f"warning: {emulated}; precision=fp32 would be faster")
             devices = (conditions.device, *conditions.helpers)
             with process_group(devices, record.threads, follow, spec, conditions.compiles) as group:
                 return Learning(record, store, method, stream, conditions, say, progress, group).finish()
@@ -92,7 +91,7 @@ def _require_shareable(spec: RunSpec, method: Method, helpers: tuple[str, ...]) 
 
 
 def _failure(error: Exception, record: RunRecord, store: Store) -> Exception:
-    """What to raise for an error in a run, which is noted in the record: the error itself, or one that says more."""
+    """What to raise for an error in a run: the error itself, or one that says more. The record has it then."""
     told = isinstance(error, InputError | RunFailed)
     failure = " ".join((f"{error}" if told else f"{type(error).__name__}: {error}").split())
     failure += endings.note(failure, error, record, store)

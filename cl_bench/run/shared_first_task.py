@@ -1,7 +1,8 @@
-"""A first task that several runs share: variants that differ only in what happens later train it once, store it, and start from it.
+"""A first task that several runs share: variants that differ only later train it once and start from it.
 
-What is stored is what training produced and whatever statistics the runs agree on, under the digest of all that decided it: a method's `trunk`, the
-data, weights and seeds, and the machine, since sums differ in their last bits between processors and numbers of threads.
+What is stored is what training produced and whatever statistics the runs agree on, under the digest of all
+that decided it: a method's `trunk`, the data, weights and seeds, and the machine, since sums differ in their
+last bits between processors and numbers of threads.
 """
 
 import hashlib
@@ -39,7 +40,7 @@ UNSHARED = {
 
 
 def key(spec: RunSpec, machine: dict) -> str | None:
-    """The digest of what decides the training of a run's first task on this machine; None for methods that never share it."""
+    """The digest of what decides a run's first task on this machine; None for methods that share none."""
     kind = registry.method_class(spec.method)
     trunk = kind.trunk(kind.Config.model_validate(spec.options))
     if trunk is None or spec.joint:
@@ -68,7 +69,10 @@ def is_stored(store: Store, name: str) -> bool:
 
 
 class StoredFirstTask(FirstTask):
-    """The stored first task of one key. One process at a time trains it or computes from it; a process that dies frees it."""
+    """The stored first task of one key.
+
+    One process at a time trains it or computes from it; a process that dies frees it.
+    """
 
     def __init__(self, place: Path, run_id: str):
         self._place, self._run_id = place, run_id
@@ -80,7 +84,7 @@ class StoredFirstTask(FirstTask):
         return FirstTask() if name is None else cls(folder(store, name), spec.run_id())
 
     def fit(self, method: Method, trainer: Trainer, train: Callable[[], None]) -> None:
-        """Bring the method and the trainer to where `train()` leaves them: from the store or, for the first to come, by training."""
+        """Bring method and trainer to where `train()` leaves them: from the store or, as the first, by training."""
         with self._alone() as facts:
             tensors = self._tensors("trained", facts)
             if tensors is None:
@@ -102,7 +106,7 @@ class StoredFirstTask(FirstTask):
     def once(
         self, name: str, compute: Callable[[], dict[str, Tensor]], trainer: Trainer
     ) -> dict[str, Tensor]:
-        """The tensors that `compute()` returns for the trained first task; the name says all that they depend on besides."""
+        """The tensors that `compute()` returns for the trained first task; `name` says what else decides them."""
         with self._alone() as facts:
             found = self._tensors(name, facts)
             if found is None:

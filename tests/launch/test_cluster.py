@@ -156,7 +156,7 @@ def test_what_is_no_address_is_refused_without_a_client_that_lingers(address):
 
     from cl_bench.errors import InputError
     from cl_bench.launch.cluster import Cluster
-    from cl_bench.launch.monitor import Watch
+    from cl_bench.launch.monitor import Monitor
 
     with pytest.raises(InputError, match="does not answer .*give its address"):
-        Cluster(address, None, Watch(Console()))
+        Cluster(address, None, Monitor(Console()))

@@ -7,7 +7,7 @@ import runs
 
 from cl_bench.devices import devices, places
 from cl_bench.errors import InputError
-from cl_bench.launch.queue import Board
+from cl_bench.launch.queue import RunQueue
 from cl_bench.plan.plan import make_plan
 from cl_bench.plan.request import Request
 from cl_bench.records import locks
@@ -29,12 +29,12 @@ def train(store, key):
 def test_runs_that_share_a_first_task_wait_for_the_one_that_trains_it(specs, tmp_path):
     store, shared = Store(tmp_path), "a" * 64
     keys = {spec.run_id(): shared for spec in (specs[0], specs[1], specs[3])} | {specs[2].run_id(): "b" * 64}
-    board = Board(specs, store, keys)
-    first, second = board.take(), board.take()
+    queue = RunQueue(specs, store, keys)
+    first, second = queue.take(), queue.take()
     assert (first.spec, first.shares_first_task) == (specs[0], True)
     assert (second.spec, second.shares_first_task) == (specs[2], False)  # nobody else has its key
     later = []
-    waiting = threading.Thread(target=lambda: later.append(board.take()))
+    waiting = threading.Thread(target=lambda: later.append(queue.take()))
     waiting.start()
     waiting.join(0.3)
     assert waiting.is_alive()
@@ -43,30 +43,30 @@ def test_runs_that_share_a_first_task_wait_for_the_one_that_trains_it(specs, tmp
     assert (
         later[0].spec == specs[1]
         and later[0].shares_first_task
-        and board.take().spec == specs[3]
-        and board.take() is None
+        and queue.take().spec == specs[3]
+        and queue.take() is None
     )
 
 
 def test_when_the_run_that_trains_it_ends_without_another_one_does(specs, tmp_path):
-    board = Board(specs[:2], Store(tmp_path), {spec.run_id(): "a" * 64 for spec in specs})
-    board.finished(board.take().spec)
-    assert board.take().spec == specs[1]
+    queue = RunQueue(specs[:2], Store(tmp_path), {spec.run_id(): "a" * 64 for spec in specs})
+    queue.finished(queue.take().spec)
+    assert queue.take().spec == specs[1]
 
 
 def test_a_run_that_another_process_holds_is_taken_later(specs, tmp_path):
     store = Store(tmp_path)
     store.prepare()
-    board = Board(specs[:2], store, {})
+    queue = RunQueue(specs[:2], store, {})
     with locks.sole_owner(store, specs[0], print):
         assert locks.is_held(store, specs[0]) and not locks.is_held(store, specs[1])
-        assert board.take().spec == specs[1]
-    assert board.take().spec == specs[0] and board.take() is None
-    board.give_back(specs[0])
-    assert board.take().spec == specs[0]
-    board.give_back(specs[0])
-    board.stop()
-    assert board.take() is None
+        assert queue.take().spec == specs[1]
+    assert queue.take().spec == specs[0] and queue.take() is None
+    queue.give_back(specs[0])
+    assert queue.take().spec == specs[0]
+    queue.give_back(specs[0])
+    queue.stop()
+    assert queue.take() is None
 
 
 def test_places_share_the_cores_and_never_outnumber_the_runs():
@@ -93,12 +93,17 @@ def test_devices_that_do_not_exist_are_refused(asked):
 def test_every_record_is_the_same_with_shared_first_tasks_and_without(toy_request, tmp_path):
     from rich.console import Console
 
-    from cl_bench.launch.orchestrator import Manner, execute
+    from cl_bench.launch.orchestrator import LaunchOptions, execute
 
     specs = make_plan(Request(**{**toy_request, "methods": "nsp2[eta=0.5|0.9],seq"})).specs
-    together = execute(specs, Store(tmp_path / "shared"), Manner(device="cpu", jobs=2), Console(quiet=True))
+    together = execute(
+        specs, Store(tmp_path / "shared"), LaunchOptions(device="cpu", jobs=2), Console(quiet=True)
+    )
     alone = execute(
-        specs, Store(tmp_path / "alone"), Manner(device="cpu", jobs=2, share=False), Console(quiet=True)
+        specs,
+        Store(tmp_path / "alone"),
+        LaunchOptions(device="cpu", jobs=2, share=False),
+        Console(quiet=True),
     )
     assert [outcome.failure for outcome in (*together, *alone)] == [None] * 6
     assert [one.record.outcome() for one in together] == [one.record.outcome() for one in alone]

@@ -11,12 +11,12 @@ import runs
 from cl_bench import devices
 from cl_bench.errors import RunFailed
 from cl_bench.launch import processes
-from cl_bench.launch.warm_processes import Starter, Waiting
+from cl_bench.launch.warm_processes import Starter, WarmProcess
 from cl_bench.records.store import Store
 
 
 class Follower:
-    """In place of a `Watch`."""
+    """In place of a `Monitor`."""
 
     def follow(self, spec, path, process) -> int:
         return process.wait(timeout=120)
@@ -78,7 +78,7 @@ def test_a_run_is_not_failed_by_the_process_that_would_have_waited_for_the_next_
 
 @pytest.mark.faults
 def test_a_waiting_process_ends_when_nobody_is_left_to_tell_it():
-    waiting = Waiting(1)
+    waiting = WarmProcess(1)
     waiting.process.stdin.close()
     assert waiting.process.wait(timeout=120) == 0 and waiting.early() == b""
 
@@ -103,7 +103,7 @@ def test_a_run_that_is_told_has_the_record_of_one_that_runs_here(
 
 def test_what_a_process_says_before_it_knows_its_log_is_not_lost(toy_request, tmp_path, monkeypatch):
     (tmp_path / "sitecustomize.py").write_text(
-        "import sys\nif 'run-told' in sys.orig_argv:\n    raise SystemExit('no such library')\n",
+        "import sys\nif 'warm-run' in sys.orig_argv:\n    raise SystemExit('no such library')\n",
         encoding="utf-8",
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))

@@ -135,7 +135,7 @@ def test_run_and_certify_change_nothing_and_say_why(store, capsys):
     code, _, err = command(capsys, "certify", spec.run_id(), "--results", store.root)
     assert code == 1 and "cannot read" in err
     [finished, unread] = orchestrator.execute(
-        [SEQ.spec, spec], store, orchestrator.Manner("cpu"), Console(quiet=True)
+        [SEQ.spec, spec], store, orchestrator.LaunchOptions("cpu"), Console(quiet=True)
     )
     assert (finished.state, finished.failure) == ("finished", None)
     assert (unread.state, unread.record, unread.trained) == (
