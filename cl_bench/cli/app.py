@@ -24,8 +24,8 @@ app = typer.Typer(
 def planned(request, devices: str, results: Path):
     """The plan of a request, in the precision of these devices where it names none.
 
-    Says on standard error that this is bf16, and which of the runs are there under another version or in the other
-    precision.
+    Says on standard error that this is bf16, and which of the runs are there under another version or in the
+    other precision.
     """
     from cl_bench import devices as places
     from cl_bench import environment
@@ -139,8 +139,8 @@ UsageError = typer.BadParameter.__base__
 def start(arguments: list[str] | None = None) -> None:
     """Run the command line and exit.
 
-    The code is 0 when done, 1 when a run failed or nobody reads the output, 2 when the input cannot be used, 70 for a
-    fault of this program, 130 when the user stopped it.
+    The code is 0 when done, 1 when a run failed or nobody reads the output, 2 when the input cannot be used,
+    70 for a fault of this program, 130 when the user stopped it.
     """
     output.prepare()
     try:

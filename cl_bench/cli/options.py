@@ -155,10 +155,10 @@ Plugins = Annotated[
 
 REQUEST = {
     "methods": Methods, "benchmarks": Benchmarks, "dataset": Dataset, "splits": Splits, "seeds": Seeds,
-    "order": Order, "init_seed": InitSeed, "data_seed": DataSeed, "backbone": BackboneName, "weights": Weights,
-    "image_size": ImageSize, "limit": Limit, "validation": Validation, "preset": Preset,
-    "as_published": AsPublished, "losses": Losses, "settings": Set, "augment": Augment, "yes": Yes, "verify": Verify,
-    "plugins": Plugins,
+    "order": Order, "init_seed": InitSeed, "data_seed": DataSeed, "backbone": BackboneName,
+    "weights": Weights, "image_size": ImageSize, "limit": Limit, "validation": Validation, "preset": Preset,
+    "as_published": AsPublished, "losses": Losses, "settings": Set, "augment": Augment, "yes": Yes,
+    "verify": Verify, "plugins": Plugins,
 }  # fmt: skip
 
 

@@ -91,7 +91,7 @@ def _require_shareable(spec: RunSpec, method: Method, helpers: tuple[str, ...]) 
 
 
 def _failure(error: Exception, record: RunRecord, store: Store) -> Exception:
-    """What to raise for an error in a run: the error itself, or one that says more. The record has it then."""
+    """What to raise for an error in a run: the error itself, or one that says more."""
     told = isinstance(error, InputError | RunFailed)
     failure = " ".join((f"{error}" if told else f"{type(error).__name__}: {error}").split())
     failure += endings.note(failure, error, record, store)

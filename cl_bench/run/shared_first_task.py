@@ -84,7 +84,7 @@ class StoredFirstTask(FirstTask):
         return FirstTask() if name is None else cls(folder(store, name), spec.run_id())
 
     def fit(self, method: Method, trainer: Trainer, train: Callable[[], None]) -> None:
-        """Bring method and trainer to where `train()` leaves them: from the store or, as the first, by training."""
+        """Bring method and trainer to where `train()` leaves them: from the store, or by training."""
         with self._alone() as facts:
             tensors = self._tensors("trained", facts)
             if tensors is None:
@@ -106,7 +106,7 @@ class StoredFirstTask(FirstTask):
     def once(
         self, name: str, compute: Callable[[], dict[str, Tensor]], trainer: Trainer
     ) -> dict[str, Tensor]:
-        """The tensors that `compute()` returns for the trained first task; `name` says what else decides them."""
+        """The tensors that `compute()` returns for the trained first task; `name` says the rest."""
         with self._alone() as facts:
             found = self._tensors(name, facts)
             if found is None:
