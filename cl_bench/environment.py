@@ -58,7 +58,7 @@ def usual_precision(devices: Sequence[str]) -> str:
     """The precision of runs that name none: "bf16" where all these devices multiply matrices in it, GPUs from compute capability 8.0 on and
     processors with AMX, else "fp32"."""
     if devices == ["cpu"]:
-        return "bf16" if "amx_bf16" in _cpuinfo("flags").split() and has_bf16() else "fp32"
+        return "bf16" if "amx_bf16" in cpuinfo("flags").split() and has_bf16() else "fp32"
     import torch
 
     return "bf16" if all(torch.cuda.get_device_capability(device) >= (8, 0) for device in devices) else "fp32"
@@ -119,10 +119,10 @@ def _git(folder: Path, *words: str) -> str:
 
 
 def _processor() -> str:
-    return _cpuinfo("model name") or platform.processor() or platform.machine()
+    return cpuinfo("model name") or platform.processor() or platform.machine()
 
 
-def _cpuinfo(field: str) -> str:
+def cpuinfo(field: str) -> str:
     """What Linux says of the first processor; "" where nothing is said."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()

@@ -82,10 +82,10 @@ def _distorted(ink: np.ndarray, style: Style, uniforms: Uniforms) -> np.ndarray:
     x = centred[None, None, :] + shift[1] + bend[1]
     source_y = (sine * x + cosine * y) * stretch[0] + (size - 1) / 2
     source_x = (cosine * x - sine * y + shear * y) * stretch[1] + (size - 1) / 2
-    return _bilinear(np.pad(ink, ((0, 0), (1, 1), (1, 1))), source_y + 1.0, source_x + 1.0)
+    return bilinear(np.pad(ink, ((0, 0), (1, 1), (1, 1))), source_y + 1.0, source_x + 1.0)
 
 
-def _bilinear(images: np.ndarray, y: np.ndarray, x: np.ndarray) -> np.ndarray:
+def bilinear(images: np.ndarray, y: np.ndarray, x: np.ndarray) -> np.ndarray:
     """Values of images (n, S, S) at fractional coordinates (n, h, w), clamped to the border."""
     last = images.shape[-1] - 1
     y, x = np.clip(y, 0.0, last), np.clip(x, 0.0, last)
@@ -104,7 +104,7 @@ def _upsampled(grids: np.ndarray) -> np.ndarray:
     """Coarse grids (n, g, g) interpolated to (n, 24, 24), corners on corners."""
     coordinates = np.arange(IMAGE_SIZE) * ((grids.shape[-1] - 1) / (IMAGE_SIZE - 1))
     shape = (len(grids), IMAGE_SIZE, IMAGE_SIZE)
-    return _bilinear(
+    return bilinear(
         grids, np.broadcast_to(coordinates[:, None], shape), np.broadcast_to(coordinates[None, :], shape)
     )
 

@@ -79,7 +79,7 @@ class DualPromptPGP(DualPrompt):
         """Keys (layers, n, ..., D) -> (layers, H, rows, d)."""
         return keys.flatten(1, -2).unflatten(2, (self.heads, -1)).transpose(1, 2)
 
-    def _outside(self, X: Tensor, first: int) -> Tensor:
+    def outside(self, X: Tensor, first: int) -> Tensor:
         """G or E, its gradient or update (layers, 2, ..., D), with the keys' part outside the subspaces of the blocks from `first` on."""
         if self.space.active.shape[-1] == 0:
             return X
@@ -95,7 +95,7 @@ class DualPromptPGP(DualPrompt):
         if self.config.pgp_stage == "grad" or not any(self.space.ranks()):
             return super().make_optimizer(task)
         projections = [
-            (prompts, lambda U, first=first: self._outside(U, first)) for prompts, first in self._prompts()
+            (prompts, lambda U, first=first: self.outside(U, first)) for prompts, first in self._prompts()
         ]
         return ProjectedAdam(self.trained_parameters(), projections, **self.adam_settings())
 
@@ -107,7 +107,7 @@ class DualPromptPGP(DualPrompt):
         super().after_backward(task)
         if self.config.pgp_stage == "grad":
             for prompts, first in self._prompts():
-                prompts.grad = self._outside(prompts.grad, first)
+                prompts.grad = self.outside(prompts.grad, first)
 
     def statistics_images(self, task: TaskInfo, images: int) -> int:
         """The images whose tokens are collected."""

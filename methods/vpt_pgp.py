@@ -81,9 +81,9 @@ class VPTPGP(VPTSeq):
         """Plain Adam, or one whose finished prompt update is projected (pgp_stage=update)."""
         if self.config.pgp_stage == "grad" or not any(self.subspaces.ranks()):
             return super().make_optimizer(task)
-        return ProjectedAdam(self.trained_parameters(), [(self.P, self._outside)], **self.adam_settings())
+        return ProjectedAdam(self.trained_parameters(), [(self.P, self.outside)], **self.adam_settings())
 
-    def _outside(self, U: Tensor) -> Tensor:
+    def outside(self, U: Tensor) -> Tensor:
         """The update's component outside the protected subspace; with pgp_norm=nsp over sqrt(D - r) and mixed with U by eta."""
         projected = self.subspaces.outside(U)
         if self.config.pgp_norm == "none":

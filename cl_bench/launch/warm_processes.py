@@ -66,7 +66,7 @@ class Starter:
     """Starts a process a run and keeps one ready while more runs are to come; as a context, ends it."""
 
     def __init__(self):
-        self._ready: WarmProcess | None = None
+        self.ready: WarmProcess | None = None
         self._lock = threading.Lock()
 
     def __enter__(self) -> "Starter":
@@ -74,9 +74,9 @@ class Starter:
 
     def __exit__(self, *exception) -> None:
         with self._lock:
-            if self._ready is not None:
-                self._ready.end()
-                self._ready = None
+            if self.ready is not None:
+                self.ready.end()
+                self.ready = None
 
     def prepare(self, threads: int) -> None:
         """Let a process get ready for a run with so many threads.
@@ -84,8 +84,8 @@ class Starter:
         Where none can be started, the run that needs one says why.
         """
         with self._lock, suppress(OSError):
-            if self._ready is None:
-                self._ready = WarmProcess(threads)
+            if self.ready is None:
+                self.ready = WarmProcess(threads)
 
     def start(self, threads: int, more: bool) -> WarmProcess:
         """A process for a run with so many threads; one more gets ready where `more` runs wait.
@@ -93,7 +93,7 @@ class Starter:
         Raises OSError when none can be started.
         """
         with self._lock:
-            found, self._ready = self._ready, None
+            found, self.ready = self.ready, None
         if found is not None and (found.threads != threads or found.process.poll() is not None):
             found.end()
             found = None

@@ -135,7 +135,7 @@ def measure(
         peak_flops=peak,
         utilisation=flops / training / peak,
         peak_memory_bytes=memory,
-        start_up_seconds=_start_up(),
+        start_up_seconds=start_up(),
         environment=environment.describe(device, threads, compiled),
     )
 
@@ -154,7 +154,7 @@ def _with_random_weights(request: Request, folder: Path) -> Request:
     return request.model_copy(update={"weights": str(path)})
 
 
-def _start_up() -> float:
+def start_up() -> float:
     start = time.perf_counter()
     subprocess.run([sys.executable, "-c", "import cl_bench.run.runner"], check=True)
     return time.perf_counter() - start

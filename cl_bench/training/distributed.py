@@ -84,7 +84,7 @@ def process_group(
                 _require_alive(process, here)
             _initialize(0, devices, rendezvous)
             if gpus:
-                threading.Thread(target=_end_with, args=(helpers, over), daemon=True).start()
+                threading.Thread(target=end_with, args=(helpers, over), daemon=True).start()
             yield ProcessGroup(0, len(devices))
             whole = True
         except RuntimeError as error:
@@ -143,7 +143,7 @@ def _ended_with(code: int) -> str:
     return f"a process of this run ended with code {code}"
 
 
-def _end_with(helpers: list, over: threading.Event, end: Callable[[int], None] = os._exit) -> None:
+def end_with(helpers: list, over: threading.Event, end: Callable[[int], None] = os._exit) -> None:
     """End this process with the first helper that fails before all is over.
 
     It may be inside a sum on the GPU, which nothing else interrupts.

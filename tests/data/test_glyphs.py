@@ -78,7 +78,7 @@ def test_all_faces_are_used_equally_often_or_once_less():
 def test_bilinear_sampling_by_hand():
     image = np.array([[[0.0, 1.0], [2.0, 3.0]]])
     y, x = np.array([[[0.5, 0.0, 5.0]]]), np.array([[[0.5, 1.0, 5.0]]])
-    assert composing._bilinear(image, y, x).tolist() == [[[1.5, 1.0, 3.0]]]
+    assert composing.bilinear(image, y, x).tolist() == [[[1.5, 1.0, 3.0]]]
 
 
 def test_uniform_numbers_are_uniform_and_keyed():

@@ -7,7 +7,7 @@ import toys
 
 from cl_bench import seeds
 from cl_bench.config import BackboneSpec, Transform
-from cl_bench.data.augment_draws import Draws, draw
+from cl_bench.data.augment_draws import draw
 from cl_bench.data.batch import Batch
 from cl_bench.data.images import ImageSet
 from cl_bench.data.preprocess import Preprocess
@@ -140,13 +140,11 @@ def test_every_second_image_or_so_is_mirrored_and_otherwise_cropped_as_without_f
 
 
 def test_a_crop_of_the_whole_image_is_the_image_as_it_is_evaluated():
-    images, built = toys.images(2, 2, 0, 24).images, preprocess(augment="crop", interpolation="bilinear")
-    whole = Draws(
-        np.full((2, 4), "", object), np.zeros((2, 4)), np.tile([0, 0, 24, 24], (4, 1)), np.zeros(4, bool)
-    )
-    assert (
-        built._batched(images, whole) - built.plain(images)
-    ).abs().max() < 0.02  # two levels: halves may go either way
+    images, rows = toys.images(2, 2, 0, 24).images, np.arange(4)
+    built = preprocess(augment="crop", crop_scale=1.0, interpolation="bilinear")
+    assert draw(built.transform, np.full((4, 2), 24), (0,), rows).boxes.tolist() == [[0, 0, 24, 24]] * 4
+    difference = (built.augmented(images, 0, rows) - built.plain(images)).abs()
+    assert difference.max() < 0.02  # two levels: halves may go either way
 
 
 def test_crops_stay_inside_the_image_and_have_the_area_asked_for():

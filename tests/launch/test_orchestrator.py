@@ -101,13 +101,14 @@ def test_a_full_disk_stops_before_another_run_is_started(base, tmp_path):
 
 
 OUT_OF_MEMORY = """
-import cl_bench.training.trainer as trainer, torch
-original = trainer.Trainer._backward
-def short_of_memory(self, loss, batch, size):
-    if self.micro_batch is None and len(batch) > 4:
+import torch
+from cl_bench.data.batch import Batch
+original = Batch.split
+def short_of_memory(self, size):
+    if size > 4:
         raise torch.OutOfMemoryError("CUDA out of memory")
-    return original(self, loss, batch, size)
-trainer.Trainer._backward = short_of_memory
+    return original(self, size)
+Batch.split = short_of_memory
 """
 
 

@@ -29,15 +29,15 @@ def alive(process: subprocess.Popen) -> bool:
 def test_the_process_that_waits_is_used_and_another_gets_ready_while_more_runs_are_to_come():
     with Starter() as starter:
         starter.prepare(1)
-        first = starter._ready
+        first = starter.ready
         starter.prepare(1)
-        assert starter._ready is first  # one is enough
+        assert starter.ready is first  # one is enough
         assert starter.start(1, more=True) is first
-        second = starter._ready
+        second = starter.ready
         assert second is not None and second is not first and alive(second.process)
-        assert starter.start(1, more=False) is second and starter._ready is None
+        assert starter.start(1, more=False) is second and starter.ready is None
         third = starter.start(1, more=True)  # none was ready
-        last = starter._ready
+        last = starter.ready
         for used in (first, second, third):
             used.end()
     assert not alive(last.process)  # ended with its starter
@@ -46,12 +46,12 @@ def test_the_process_that_waits_is_used_and_another_gets_ready_while_more_runs_a
 def test_a_process_with_other_threads_or_one_that_died_is_not_used():
     with Starter() as starter:
         starter.prepare(2)
-        other = starter._ready
+        other = starter.ready
         found = starter.start(1, more=False)
         assert found is not other and found.threads == 1 and not alive(other.process)
         found.end()
         starter.prepare(1)
-        dead = starter._ready
+        dead = starter.ready
         dead.process.kill()
         dead.process.wait()
         found = starter.start(1, more=False)
@@ -110,7 +110,7 @@ def test_what_a_process_says_before_it_knows_its_log_is_not_lost(toy_request, tm
     spec = runs.spec_of(toy_request)
     with Starter() as starter:
         starter.prepare(1)
-        while alive(starter._ready.process):
+        while alive(starter.ready.process):
             time.sleep(0.05)
         ended = processes.carry_out(
             spec, Store(tmp_path), devices.Place("cpu", 1), [], Follower(), starter, more=False

@@ -361,11 +361,11 @@ def test_the_weights_digest_covers_the_text_tower(tmp_path, monkeypatch):
         state["text_projection"] += change
         model = open_clip.create_model("tiny-test", load_weights=False)
         model.load_state_dict(state)
-        monkeypatch.setattr(clip, "_downloaded", lambda *arguments, model=model: model)
-        spec = BackboneSpec(
-            name="open_clip:tiny-test", image_size=16, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5)
-        )
-        digests.append(load.load(spec).weights_sha256)
+        half = (0.5, 0.5, 0.5)
+        spec = BackboneSpec(name="open_clip:tiny-test", image_size=16, mean=half, std=half)
+        with monkeypatch.context() as downloaded:
+            downloaded.setattr(open_clip, "create_model", lambda *_, model=model, **settings: model)
+            digests.append(load.load(spec).weights_sha256)
     assert digests[0] != digests[1]
 
 

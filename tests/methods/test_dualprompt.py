@@ -179,7 +179,7 @@ def test_low_rank_queries_keep_their_logits_exactly():
     )  # five queries of 16 dimensions in every head of two blocks
     method.space.grow(Q.mT @ Q, 1.0, "sigma2", "geq", True)
     method.space.refresh()
-    U = method._outside(torch.randn_like(method.G), 0)
+    U = method.outside(torch.randn_like(method.G), 0)
     assert (Q[0].float() @ by_head(U[0, 0]).mT).abs().max() < 1e-5 and by_head(U[0, 0]).abs().max() > 0.1
 
 

@@ -119,6 +119,6 @@ def test_the_nsp_norm_scales_as_nsp2_does():
     for layer, M in enumerate(bases(method)):
         D, r = M.shape
         B = 0.8 * (torch.eye(D).double() - M @ M.T) / (D - r) ** 0.5 + 0.2 * torch.eye(D).double()
-        assert torch.allclose(method._outside(U)[layer].double(), U[layer].double() @ B, atol=1e-5)
+        assert torch.allclose(method.outside(U)[layer].double(), U[layer].double() @ B, atol=1e-5)
     with pytest.raises(InputError, match="pgp_norm=nsp needs pgp_stage=update"):
         after(1, pgp_norm="nsp")

@@ -411,7 +411,7 @@ def test_every_published_choice_of_every_method_is_an_option_it_has(base):
     ("flags", "precision"), [("fpu amx_tile amx_bf16 sse", "bf16"), ("fpu avx512_bf16", "fp32"), ("", "fp32")]
 )
 def test_a_processor_with_matrix_units_for_bf16_is_used_as_one(monkeypatch, flags, precision):
-    monkeypatch.setattr(environment, "_cpuinfo", lambda field: {"flags": flags}[field])
+    monkeypatch.setattr(environment, "cpuinfo", lambda field: {"flags": flags}[field])
     assert environment.usual_precision(["cpu"]) == precision
 
 

@@ -22,7 +22,7 @@ QUIET = {
 
 @pytest.mark.parametrize("method", ["nsp2", "pgp", "seq"])
 def test_what_is_measured_is_there_and_adds_up(toy_request, method, monkeypatch):
-    monkeypatch.setattr(throughput, "_start_up", lambda: 1.0)
+    monkeypatch.setattr(throughput, "start_up", lambda: 1.0)
     found = throughput.measure(Request(**{**toy_request, "methods": method}), **QUIET)
     assert sum(found.shares.values()) == pytest.approx(1) and min(found.shares.values()) >= 0
     speeds = dict(found.images_per_second)

@@ -58,12 +58,8 @@ def test_the_counts_are_those_of_a_task_oracle_by_hand():
 
 
 def test_at_most_512_images_are_asked_in_runs_of_128_spread_over_the_stream():
-    stream = toys.stream([[0, 1], [2, 3]], per_class=200)
-    stream = toys.Stream(
-        toys.Sides(toys.images(2, 4, 0), toys.images(2, 4, 0), toys.images(200, 4, 1)),
-        [[0, 1], [2, 3]],
-        stream._preprocess,
-    )
+    few, many = toys.images(2, 4, 0), toys.images(200, 4, 1)
+    stream = toys.stream_of(toys.Sides(few, few, many), [[0, 1], [2, 3]])
     inputs, labels = stream.probe(2, 4, 128)
     assert (
         len(labels) == 512

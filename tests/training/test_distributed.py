@@ -121,7 +121,7 @@ def test_where_nothing_interrupts_a_sum_the_process_ends_with_the_helper_that_fa
         helper.start()
     if over:
         event.set()
-    distributed._end_with(helpers, event, ended.append)
+    distributed.end_with(helpers, event, ended.append)
     assert ended == expected and ("ended with code 3" in capsys.readouterr().err) == bool(expected)
 
 
