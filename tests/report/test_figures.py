@@ -12,7 +12,7 @@ from made import TOY_VIT, record
 
 from cl_bench.errors import InputError, RunFailed
 from cl_bench.records.metrics import Conventions
-from cl_bench.report.figures import bars, choose, curves, files, workers
+from cl_bench.report.figures import bars, choose, curves, files, style, workers
 from cl_bench.report.grouping import group
 from cl_bench.report.rows import Panel
 
@@ -196,7 +196,7 @@ def test_a_figure_grows_with_its_legend_and_every_curve_stays_in_sight(recwarn):
     names = [f"VPT-NSP² [b2=off, ln=off, eta=0.{k}]" for k in range(12)]
     rows = panel([record(f"vpt-seq[batch={k}]", SEQ, options={"batch": k}) for k in range(12)]).rows
     title = "glyphs/10 (smoke benchmark): the 12 most accurate of 17"
-    with matplotlib.rc_context(curves.STYLE):
+    with matplotlib.rc_context(style.STYLE):
         drawn = curves.accuracy(
             [Panel(title, [(name, row) for name, (_, row) in zip(names, rows, strict=True)])], Conventions()
         )

@@ -9,34 +9,34 @@ from cl_bench.records import metrics
 from cl_bench.records.metrics import Conventions
 from cl_bench.report.figures import workers
 from cl_bench.report.lookup import Found
-from cl_bench.report.rows import Benchmark, Panel, is_number, sweep_rows
+from cl_bench.report.rows import Benchmark, Panel, Row, is_number, sweep_rows
 from cl_bench.report.spec import FigureLayout
 
 MOST_ROWS, MOST_SWEEPS = 12, 3  # in a figure that nobody chose the rows of
+LOSSES = "`cl-bench run --losses`, before it is finished"
 NEEDS = {
-    "losses": "no run has followed its losses from its first task on (`cl-bench run --losses`, before it is finished)",
+    "losses": f"no run has followed its losses from its first task on ({LOSSES})",
     "tradeoff": "fewer than two values of the option were run",
     "pretraining": "no backbone has both rows",
 }
 
 
 def panels(layout: FigureLayout, found: Found) -> list[Panel]:
-    """The rows that each part of a figure shows. Raises InputError as `Found.grid`, and for a sweep over an option that no row has."""
+    """The rows that each part of a figure shows.
+
+    Raises InputError as `Found.grid`, and for a sweep over an option that no row has.
+    """
     rows, made = found.grid(layout), []
     for place, column in enumerate(layout.columns):
-        named = [
-            (wanted.title or line[place].title, line[place])
-            for wanted, line in zip(layout.rows, rows, strict=True)
-            if line[place]
-        ]
+        cells = [(wanted.title, line[place]) for wanted, line in zip(layout.rows, rows, strict=True)]
+        named = [(title or row.title, row) for title, row in cells if row]
         if named:
             swept = found.places(column) if layout.kind == "tradeoff" else ()
             others = [row for benchmark in swept for row in benchmark.rows]
             made.append(Panel(column.heading, named, others))
     if layout.kind == "tradeoff":
-        options = {
-            key for panel in made for _, row in panel.rows if not row.imported for key in row.spec.options
-        }
+        run_here = [row for panel in made for _, row in panel.rows if not row.imported]
+        options = {key for row in run_here for key in row.spec.options}
         if options and layout.sweep not in options:
             raise unknown("option", layout.sweep, options, f"{layout.at}, sweep")
     return made
@@ -45,16 +45,18 @@ def panels(layout: FigureLayout, found: Found) -> list[Panel]:
 def of_layout(
     layout: FigureLayout, shown: Sequence[Panel], found: Found, folder: Path
 ) -> Callable[[], list[Path]]:
-    """Begin to draw a figure that was asked for. What is returned waits for its files: none, with a warning, where no run has what it shows."""
+    """Begin to draw a figure that was asked for; what is returned waits for its files.
+
+    There are none, with a warning, where no run has what it shows.
+    """
     wait = _begin(layout.kind, layout.sweep, shown, found.conventions, folder / layout.name)
 
     def drawn() -> list[Path]:
         with pointing_at(layout.at):
             paths = wait()
         if not paths:
-            found.warnings.append(
-                f"{layout.name}: {NEEDS.get(layout.kind, 'no finished run to draw')}, not drawn"
-            )
+            reason = NEEDS.get(layout.kind, "no finished run to draw")
+            found.warnings.append(f"{layout.name}: {reason}, not drawn")
         return paths
 
     return drawn
@@ -63,31 +65,25 @@ def of_layout(
 def of_benchmark(
     benchmark: Benchmark, conventions: Conventions, folder: Path
 ) -> list[Callable[[], list[Path]]]:
-    """Begin to draw accuracy over the tasks, trade-offs over eta, and cost, of all rows of a benchmark; each that is returned waits for its files."""
+    """Begin to draw accuracy over the tasks, trade-offs over eta, and cost, of all rows of a benchmark.
+
+    Each that is returned waits for its files.
+    """
     rows, title = benchmark.finished_rows, benchmark.name
     if not rows:
         return []
     if len(rows) > MOST_ROWS:
-        by_accuracy = sorted(
-            rows, key=lambda row: -metrics.mean_and_spread(row.values("accuracy", conventions))[0]
-        )
-        rows, title = by_accuracy[:MOST_ROWS], f"{title}: the {MOST_ROWS} most accurate of {len(rows)}"
-    named, starts, swept = [(row.title, row) for row in rows], [], {}
-    numeric = [row for row in benchmark.rows if not row.imported and is_number(row.spec.options.get("eta"))]
-    for row in rows:
-        wanted = (
-            id(row) in {id(other) for other in numeric}
-            and not row.joint
-            and len(starts) < MOST_SWEEPS
-            and id(row) not in swept
-        )
-        found = sweep_rows(row, numeric, "eta") if wanted else []
-        if len(found) > 1:
-            swept |= {id(other): other for other in found}
-            starts.append((row.display, row))
+
+        def accuracy(row: Row) -> float:
+            return metrics.mean_and_spread(row.values("accuracy", conventions))[0]
+
+        title = f"{title}: the {MOST_ROWS} most accurate of {len(rows)}"
+        rows = sorted(rows, key=accuracy, reverse=True)[:MOST_ROWS]
+    named = [(row.title, row) for row in rows]
+    starts, swept = _sweeps(rows, benchmark.rows)
     parts = {
         "accuracy": Panel(title, named),
-        "tradeoff": Panel(title, starts, list(swept.values())),
+        "tradeoff": Panel(title, starts, swept),
         "cost": Panel(title, named),
     }
     return [
@@ -97,10 +93,22 @@ def of_benchmark(
     ]
 
 
+def _sweeps(rows: Sequence[Row], others: Sequence[Row]) -> tuple[list[tuple[str, Row]], list[Row]]:
+    """The first named rows that differ from others in eta alone, one for each sweep, and all rows of these."""
+    numeric = [row for row in others if not row.imported and is_number(row.spec.options.get("eta"))]
+    starts, swept = [], {}
+    for row in rows:
+        if row in numeric and row not in swept and not row.joint and len(starts) < MOST_SWEEPS:
+            found = sweep_rows(row, numeric, "eta")
+            if len(found) > 1:
+                swept |= dict.fromkeys(found)
+                starts.append((row.display, row))
+    return starts, list(swept)
+
+
 def _begin(
     kind: str, option: str, shown: Sequence[Panel], conventions: Conventions, path: Path
 ) -> Callable[[], list[Path]]:
-    begun = workers.submit(
-        kind, option, shown, conventions, path.absolute()
-    )  # the process may have been started in another folder
+    # the process may have been started in another folder
+    begun = workers.submit(kind, option, shown, conventions, path.absolute())
     return lambda: [path.with_name(drawn.name) for drawn in workers.result(begun)]

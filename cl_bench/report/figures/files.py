@@ -17,18 +17,11 @@ from matplotlib.backends.backend_pdf import FigureCanvasPdf
 from cl_bench.files import write_atomically
 from cl_bench.records.metrics import Conventions
 from cl_bench.report.figures import bars, curves
-from cl_bench.report.figures.curves import Drawn
+from cl_bench.report.figures.style import STYLE, Drawn
 from cl_bench.report.rows import Panel
 from cl_bench.text import output
 from cl_bench.text.escape import csv_field
 
-# Text is laid out before its font is embedded, so a PDF needs no kerning or ligatures of it; cutting those tables down takes as long as drawing.
-subset.Options._drop_tables_default = [
-    *getattr(subset.Options, "_drop_tables_default", []),
-    "GDEF",
-    "GPOS",
-    "GSUB",
-]
 KINDS = {
     "accuracy": curves.accuracy,  # on the classes seen after each task
     "losses": curves.losses,  # of tasks 1 and 2 after each later task
@@ -39,19 +32,36 @@ KINDS = {
 }
 
 
+class _WithoutLayout(subset.Options):
+    """Text is laid out before its font is embedded, so a PDF needs no kerning or ligatures of it.
+
+    Cutting those tables down takes as long as drawing.
+    """
+
+    def __init__(self, **keywords):
+        super().__init__(**keywords)
+        self.drop_tables += ["GDEF", "GPOS", "GSUB"]
+
+
+subset.Options = _WithoutLayout  # which matplotlib makes for every font of a PDF
+
+
 def files(
     kind: str, option: str, panels: Sequence[Panel], conventions: Conventions, stem: Path
 ) -> list[Path]:
     """The files of a figure; none where no run has what it shows. `option` is the one along the axis of a trade-off."""
     draw = functools.partial(bars.tradeoff, option=option) if kind == "tradeoff" else KINDS[kind]
-    with matplotlib.rc_context(curves.STYLE), _naming_missing_glyphs(stem.name):
+    with matplotlib.rc_context(STYLE), _naming_missing_glyphs(stem.name):
         drawn = draw(panels, conventions)
         return [] if drawn is None else _save(drawn, stem)
 
 
 @contextmanager
 def _naming_missing_glyphs(name: str) -> Iterator[None]:
-    """One line on standard error for the characters that no font has, which stand as boxes in the figure; matplotlib has several for each."""
+    """One line on standard error for the characters that no font has, which stand as boxes in the figure.
+
+    matplotlib has several for each.
+    """
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         yield

@@ -1,4 +1,4 @@
-"""The processes that draw: importing matplotlib and drawing is half the time of a report, so it happens beside everything else.
+"""The processes that draw: importing matplotlib and drawing is half the time of a report, so others do it.
 
 This imports nothing that takes long, so that the first of them can start before anything else does.
 """
@@ -14,9 +14,8 @@ from pathlib import Path
 from cl_bench.errors import RunFailed
 
 PROCESSES = 4  # at most, and not more than there are processors
-QUEUE = (
-    3  # figures that wait for a process before another is started: starting one takes as long as drawing two
-)
+# figures that wait for a process before another is started: starting one takes as long as drawing two
+QUEUE = 3
 _BEGUN: list[Future] = []  # and not finished
 
 
@@ -44,9 +43,8 @@ def result(begun: Future) -> list[Path]:
         return begun.result()
     except BrokenProcessPool as error:
         _process.cache_clear()
-        raise RunFailed(
-            "the process that draws the figures ended early: too little memory, or a script without `if __name__ == '__main__':`"
-        ) from error
+        reason = "too little memory, or a script without `if __name__ == '__main__':`"
+        raise RunFailed(f"the process that draws the figures ended early: {reason}") from error
 
 
 def _draw(*arguments) -> list[Path]:
@@ -62,6 +60,9 @@ def _process(place: int) -> ProcessPoolExecutor:
 
 
 def _begin() -> None:
-    """Ctrl-C is for the process that waits; and when that ends, this one just stops: taking all modules apart takes half a second."""
+    """Ctrl-C is for the process that waits; when that ends, this one just stops.
+
+    Taking all modules apart takes half a second.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     util.Finalize(None, os._exit, (0,), exitpriority=0)
