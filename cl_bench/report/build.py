@@ -63,7 +63,7 @@ def _columns_note(columns: Sequence[Sequence[Row]]) -> str:
 
 
 def _say_n(made: Table) -> None:
-    """Give a number its n where not all of the table have the same; cells with missing seeds say so already."""
+    """Give a number its n where not all of the table have the same; cells that lack seeds say so already."""
     shown = [cell_ for line in made.lines if not line.quiet for cell_ in line.cells]
     cells = [cell_ for cell_ in shown if cell_.value is not None]
     counts = [len(cell_.row.finished) for cell_ in cells]

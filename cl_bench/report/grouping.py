@@ -141,7 +141,7 @@ def _add_imported(benchmarks: list[Benchmark], imported: Iterable[ImportedRecord
 
 
 def _belongs(row: Row, name: str, place: Benchmark) -> bool:
-    """Whether an imported row stands with a benchmark's runs: all images, and its backbone where it is known."""
+    """Whether an imported row stands with a benchmark's runs: of all images, and of its backbone if known."""
     if place.spec is None:
         return place.name == name
     whole = place.spec.limit is None and place.spec.validation is None

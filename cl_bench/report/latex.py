@@ -71,7 +71,7 @@ def _cell(found: Cell) -> str:
 
 
 def warning(table: Table, file: str) -> list[str]:
-    """A line that names the characters of a table that pdflatex cannot print, none where it prints them all."""
+    """A line that names the characters of a table that pdflatex cannot print; none where it prints all."""
     texts = [_caption(table), *table.labels, *(title for title, _ in table.groups), *table.notes]
     texts += [word for line in table.lines for word in table.words(line)]
     lost = unprintable(texts)

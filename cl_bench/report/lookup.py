@@ -1,4 +1,4 @@
-"""What answers the selectors of a report: the runs a cell is made of, and what may not stand in one column."""
+"""Answers the selectors of a report: the runs a cell is made of, and what may not stand in one column."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -47,9 +47,8 @@ class Found:
         fitting = [(place, row) for place, row in rows if not row.imported and _answers_to(row, wanted)]
         if len({place for place, _ in fitting}) > 1:
             told = _what_differs([place.spec for place, _ in fitting])
-            raise InputError(
-                f"{wanted.at}: {wanted.select} was run on several benchmarks called {column.benchmark}: {told}"
-            )
+            several = f"several benchmarks called {column.benchmark}"
+            raise InputError(f"{wanted.at}: {wanted.select} was run on {several}: {told}")
         if len(fitting) > 1:
             told = _what_is_unlike([row for _, row in fitting])
             configurations = f"{len(fitting)} configurations on {fitting[0][0].name} ({told})"

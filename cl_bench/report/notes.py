@@ -69,7 +69,7 @@ LEFT_OUT = {
 
 
 def _unlike(column: Sequence[Row]) -> list[str]:
-    """In which settings besides options the rows of one benchmark differ, and seeds of one name whose class orders do."""
+    """In which settings besides options the rows of one benchmark differ, and which seeds' class orders do."""
     rows, notes = [row for row in column if row.ran], []
     settings = unlike([settings_of(row.spec) for row in rows])
     for what, value in UNLIKE.items():
@@ -167,13 +167,13 @@ def _transductive(found: Sequence[Certificate]) -> str:
     ordered = sum(one.changed_in_batches for one in found)
     shuffled = sum(one.changed_when_shuffled for one in found)
     return (
-        f"predictions depend on the batch. Of {images} test images so many are predicted otherwise in a batch "
-        f"than alone: {ordered} in stream order, {shuffled} shuffled; right: {right}."
+        f"predictions depend on the batch. Of {images} test images so many are predicted otherwise "
+        f"in a batch than alone: {ordered} in stream order, {shuffled} shuffled; right: {right}."
     )
 
 
 def _protocol(rows: Sequence[Row]) -> list[str]:
-    """What `as_published` rows do, whose predictions depend on the batch, and who was not asked or run here."""
+    """What `as_published` rows do, whose predictions depend on the batch, who was not asked or run here."""
     notes = {}  # a row of several benchmarks says a thing once
     for row in rows:
         if row.spec.as_published:

@@ -1,4 +1,4 @@
-"""The report as one HTML file that needs nothing else: sortable tables, figures, and the runs behind every number."""
+"""The report as one HTML file: sortable tables, figures, and the runs behind every number."""
 
 import base64
 import json
@@ -27,7 +27,7 @@ def render(
     pictures: Sequence[tuple[str, Path]],
     conventions: Conventions,
 ) -> str:
-    """The page; `parts` are tables, each with the (title, PNG file) of its figures, `pictures` stand below."""
+    """The page; `parts` are tables, each with (title, PNG file) of its figures, `pictures` stand below."""
     blocks = {"trim_blocks": True, "lstrip_blocks": True}
     environment = Environment(autoescape=True, finalize=_shown, undefined=StrictUndefined, **blocks)
     template = environment.from_string((files("cl_bench.report") / TEMPLATE).read_text(encoding="utf-8"))
@@ -98,7 +98,7 @@ class Behind:
 
 
 def _behind(row: Row, conventions: Conventions) -> dict:
-    """What made a row's numbers: settings that its runs share, then each run's command, environment and result."""
+    """What made a row's numbers: settings its runs share, then each run's command, environment, result."""
     if row.imported:
         shared, place = {"imported": row.spec.model_dump(mode="json")}, row.spec.benchmark
     else:

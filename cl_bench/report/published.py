@@ -96,8 +96,8 @@ class Registry:
     ) -> Published | None:
         """The number, None where the paper has none.
 
-        Raises InputError for a table, a row, or (where somebody `named` it as the paper's) a benchmark that the
-        paper does not have.
+        Raises InputError for a table, a row, or (where somebody `named` it as the paper's) a benchmark that
+        the paper does not have.
         """
         if table not in self.titles:
             raise unknown(f"table of {self.path.name}", table, list(self.titles))

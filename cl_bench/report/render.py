@@ -7,8 +7,8 @@ from cl_bench.text.escape import markdown as plain
 RANKED = {"best": "**{}**", "second": "<u>{}</u>", "": "{}"}
 DIFFERENCE_NOTES = (
     "Pairs of runs with the same class order and seeds. p: two-sided permutation test over the pairs, "
-    "exact up to 20, Holm-adjusted over the table; with fewer than six pairs no outcome could be significant, "
-    "and a table of several tests needs more.",
+    "exact up to 20, Holm-adjusted over the table; with fewer than six pairs no outcome could be "
+    "significant, and a table of several tests needs more.",
     "95 % interval: bootstrap over the test images, the same ones for both rows; "
     "it speaks about these images, not about other seeds.",
 )

@@ -1,4 +1,4 @@
-"""Rows, the benchmarks they stand in, and the parts of a figure: runs grouped as tables and figures show them."""
+"""Runs as tables and figures show them: rows, the benchmarks they stand in, and the parts of a figure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

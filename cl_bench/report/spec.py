@@ -80,7 +80,7 @@ class TableLayout(Placed):
 
 
 class FigureLayout(Placed):
-    """One figure; what its kinds show is said in `cl_bench.report.figures.curves`."""
+    """One figure; what its kinds show is said in `cl_bench.report.figures.files`."""
 
     name: str = Field(pattern=r"^[\w.-]+$")
     kind: Literal["accuracy", "losses", "tradeoff", "pretraining", "matrix", "cost"]
@@ -94,7 +94,7 @@ class Layout(Placed):
     """A report."""
 
     title: str
-    # file of published numbers, relative to the specification; or the name of those that come with the program
+    # file of published numbers, relative to the specification; or the name of one that comes with the program
     published: str | None = None
     accuracy: Literal["task_mean", "sample"] = "task_mean"
     forgetting: Literal["chaudhry", "max_including_last", "diagonal"] = "chaudhry"

@@ -25,7 +25,7 @@ from cl_bench.text import escape, markdown
 
 @dataclass(frozen=True)
 class Versus:
-    """What B is better or worse by than A: lines of a table, and names of rows that are significantly worse."""
+    """What B is better or worse by than A: lines of a table, and names of significantly worse rows."""
 
     differences: list[Difference]
     worse: list[str]

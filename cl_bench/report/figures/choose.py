@@ -94,7 +94,7 @@ def of_benchmark(
 
 
 def _sweeps(rows: Sequence[Row], others: Sequence[Row]) -> tuple[list[tuple[str, Row]], list[Row]]:
-    """The first named rows that differ from others in eta alone, one for each sweep, and all rows of these."""
+    """The first rows that differ from others in eta alone, named, one a sweep; and all rows of the sweeps."""
     numeric = [row for row in others if not row.imported and is_number(row.spec.options.get("eta"))]
     starts, swept = [], {}
     for row in rows:

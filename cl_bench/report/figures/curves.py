@@ -7,11 +7,10 @@ from cl_bench.records import metrics
 from cl_bench.records.metrics import Conventions
 from cl_bench.records.record import RunRecord
 from cl_bench.report.figures.style import (
-    COLORS,
-    MARKERS,
     Drawn,
     heading,
     legend,
+    look_of,
     panel_axes,
     percent,
     places_of,
@@ -19,21 +18,22 @@ from cl_bench.report.figures.style import (
 )
 from cl_bench.report.rows import Panel, Row
 
+MOST_MARKERS = 20  # points of a curve; more would hide the line
+
 
 def line(
     axes, place: int, xs: Sequence[float], values: Sequence[tuple], label: str, style: str = "-"
 ) -> None:
     """A curve of `values`, a mean and a standard deviation or None each, with a band of one deviation."""
-    color, means = COLORS[place % len(COLORS)], [mean for mean, _ in values]
+    look, means = look_of(place), [mean for mean, _ in values]
     spreads = [spread or 0.0 for _, spread in values]
-    few = len(xs) <= 20
-    marker = MARKERS[place % len(MARKERS)] if few else None
-    look = {"color": color, "marker": marker, "markersize": 3, "linewidth": 1.2}
-    axes.plot(xs, means, style, label=plain(label), **look)
+    if len(xs) > MOST_MARKERS:
+        look["marker"] = None
+    axes.plot(xs, means, style, label=plain(label), markersize=3, linewidth=1.2, **look)
     if any(spreads):
         both = list(zip(means, spreads, strict=True))
         low, high = ([mean + sign * spread for mean, spread in both] for sign in (-1, 1))
-        axes.fill_between(xs, low, high, color=color, alpha=0.15, linewidth=0)
+        axes.fill_between(xs, low, high, color=look["color"], alpha=0.15, linewidth=0)
 
 
 def _over_tasks(axis, title: str) -> None:
@@ -126,8 +126,7 @@ def cost(panels: Sequence[Panel], conventions: Conventions) -> Drawn | None:
             seconds, found = metrics.mean_and_spread(times), percent(row.values("accuracy", conventions))
             own = {environment.computer(where) for record in row.ran for where in record.environments}
             machines |= own
-            color, marker = COLORS[place % len(COLORS)], MARKERS[place % len(MARKERS)]
-            style = {"color": color, "marker": marker, "markersize": 4, "linewidth": 0.8}
+            style = {**look_of(place), "markersize": 4, "linewidth": 0.8}
             axis.errorbar(seconds[0], found[0], found[1], seconds[1], label=plain(name), **style)
             numbers.append((panel.title, name, *seconds, *found, len(row.ran), "; ".join(sorted(own))))
         axis.set_title(heading(panel.title + (f" ({len(machines)} machines)" if len(machines) > 1 else "")))

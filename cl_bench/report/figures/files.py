@@ -49,7 +49,10 @@ subset.Options = _WithoutLayout  # which matplotlib makes for every font of a PD
 def files(
     kind: str, option: str, panels: Sequence[Panel], conventions: Conventions, stem: Path
 ) -> list[Path]:
-    """The files of a figure; none where no run has what it shows. `option` is the one along the axis of a trade-off."""
+    """The files of a figure; none where no run has what it shows.
+
+    `option` is the one along the axis of a trade-off.
+    """
     draw = functools.partial(bars.tradeoff, option=option) if kind == "tradeoff" else KINDS[kind]
     with matplotlib.rc_context(STYLE), _naming_missing_glyphs(stem.name):
         drawn = draw(panels, conventions)

@@ -65,6 +65,11 @@ def grid_of(down: int, across: int, width: float, height: float) -> tuple[Figure
     return figure, figure.subplots(down, across, squeeze=False)
 
 
+def look_of(place: int) -> dict[str, str]:
+    """Color and marker of the row with this number."""
+    return {"color": COLORS[place % len(COLORS)], "marker": MARKERS[place % len(MARKERS)]}
+
+
 def panel_axes(count: int, height: float, width: float = COLUMN_INCHES) -> tuple[Figure, list]:
     """Up to two panels beside each other, a row for every two."""
     across, down = min(count, 2), -(-count // 2)
