@@ -58,12 +58,7 @@ def test_clip_has_the_papers_settings_everywhere(protocol):
             found["refine_learning_rate"],
             found["refine_momentum"],
             found["refine_weight_decay"],
-        ) == (
-            50,
-            0.001,
-            0.9,
-            1e-4,
-        )
+        ) == (50, 0.001, 0.9, 1e-4)
         assert found.get("eta") == (0.98 if method == "clip-nsp2" else None)
         assert found["backbone"] == "open_clip:ViT-B-16-quickgelu/openai"
     assert values("clip-joint", protocol)["refine_head"] is False
