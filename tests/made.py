@@ -25,9 +25,10 @@ def record(
     options = {"eta": 0.97, "batch": 8, **changes.pop("options", {})}
     name = label.partition("[")[0]
     settings = {
-        "core_version": 3, "method": name, "method_version": 1, "options": options, "dataset": "toy", "manifest_digest": "m", "task_classes": TASKS,
-        "joint": joint, "order_seed": seed, "init_seed": seed, "data_seed": seed, "backbone": TOY_VIT,
-        "weights_sha256": "w", "transform": Transform(), "label": label, "display": {"vpt-nsp2": "VPT-NSP²"}.get(name, name),
+        "core_version": 3, "method": name, "method_version": 1, "options": options, "dataset": "toy",
+        "manifest_digest": "m", "task_classes": TASKS, "joint": joint, "order_seed": seed, "init_seed": seed,
+        "data_seed": seed, "backbone": TOY_VIT, "weights_sha256": "w", "transform": Transform(),
+        "label": label, "display": {"vpt-nsp2": "VPT-NSP²"}.get(name, name),
     }  # fmt: skip
     spec = RunSpec(**{**settings, **changes})
     rows = [

@@ -249,8 +249,8 @@ def image_bytes() -> list[tuple[str, bytes]]:
     """Small images in many formats and modes."""
     found = []
     formats = {
-        "png": ("1", "L", "LA", "P", "RGB", "RGBA", "I;16"), "gif": ("P",), "jpg": ("L", "RGB", "CMYK"), "bmp": ("RGB",), "tif": ("L", "RGB", "F"),
-        "webp": ("RGB",), "ppm": ("RGB",), "tga": ("RGB",),
+        "png": ("1", "L", "LA", "P", "RGB", "RGBA", "I;16"), "gif": ("P",), "jpg": ("L", "RGB", "CMYK"),
+        "bmp": ("RGB",), "tif": ("L", "RGB", "F"), "webp": ("RGB",), "ppm": ("RGB",), "tga": ("RGB",),
     }  # fmt: skip
     for suffix, modes in formats.items():
         for mode in modes:

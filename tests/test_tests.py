@@ -12,8 +12,9 @@ HELPERS = {  # modules whose names tell that they are no plug-ins, not that they
     for path in (TESTS.parent / folder).glob("_*.py")
 }
 FOREIGN = {  # private names of other libraries that have no public door
-    "_exit": "os", "_C": "torch", "_dispatch_get_all_op_names": "torch", "_dynamo": "torch", "_forward_hooks": "torch",
-    "_apply_op": "torchvision", "_augmentation_space": "torchvision", "_pos_embed": "timm",
+    "_exit": "os", "_C": "torch", "_dispatch_get_all_op_names": "torch", "_dynamo": "torch",
+    "_forward_hooks": "torch", "_apply_op": "torchvision", "_augmentation_space": "torchvision",
+    "_pos_embed": "timm",
 }  # fmt: skip
 FILES = {  # but this one, which has examples
     str(path.relative_to(TESTS)): path.read_text(encoding="utf-8")

@@ -50,10 +50,10 @@ y = { z = [], w = [[], [1]] }
 '''
 LINES = {
     ("title",): 2, ("quoted key",): 3, ("long",): 4, ("literal",): 8, ("a", "b", "c"): 11, ("table", 0): 13,
-    ("table", 0, "rows", 0): 16,
-    ("table", 0, "rows", 1, "select"): 17, ("table", 0, "rows", 1, "where", "eta"): 17, ("table", 0, "rows", 2, 1, 1): 19,
-    ("table", 0, "extra", "x"): 22, ("table", 0, "row", 0, "y"): 24, ("table", 1): 25, ("table", 1, "row", 0): 26,
-    ("table", 1, "row", 1, "y", "w", 1): 28,
+    ("table", 0, "rows", 0): 16, ("table", 0, "rows", 1, "select"): 17,
+    ("table", 0, "rows", 1, "where", "eta"): 17, ("table", 0, "rows", 2, 1, 1): 19,
+    ("table", 0, "extra", "x"): 22, ("table", 0, "row", 0, "y"): 24, ("table", 1): 25,
+    ("table", 1, "row", 0): 26, ("table", 1, "row", 1, "y", "w", 1): 28,
 }  # fmt: skip
 
 

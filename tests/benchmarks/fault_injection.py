@@ -37,7 +37,8 @@ def main() -> None:
         toys.write_folder(folder / "data", classes=8)
         toys.write_weights(folder / "w.safetensors")
         request = {
-            "dataset": f"folder:{folder / 'data'}", "backbone": "test_vit", "weights": str(folder / "w.safetensors"), "image_size": 32, "splits": "4",
+            "dataset": f"folder:{folder / 'data'}", "backbone": "test_vit",
+            "weights": str(folder / "w.safetensors"), "image_size": 32, "splits": "4",
             "set": {"passes": 60, "batch": 8, "epoch_mode": "plain", "temperature": 4.0},
         }  # fmt: skip
         [spec] = make_plan(Request(methods="nsp2", **request)).specs

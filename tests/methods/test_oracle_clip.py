@@ -50,8 +50,9 @@ class Plain(Trainer):
 def built(tag: str, numbers: dict) -> ClipNSP2:
     eta, lr, _, temperature, scale, decay, samples, _, passes = numbers["hyper"].tolist()
     config = ClipNSP2.Config(
-        prompts=4, layers=3, temperature=temperature, learning_rate=lr, weight_decay=decay, eta=eta, refine_passes=int(passes),
-        refine_samples=int(samples), **(ClipNSP2.AS_PUBLISHED if tag == "pub" else {}),
+        prompts=4, layers=3, temperature=temperature, learning_rate=lr, weight_decay=decay, eta=eta,
+        refine_passes=int(passes), refine_samples=int(samples),
+        **(ClipNSP2.AS_PUBLISHED if tag == "pub" else {}),
     )  # fmt: skip
     norm = partial(nn.LayerNorm, eps=1e-5)
     backbone = oracle.backbone(pre_norm=True, norm_layer=norm, act_layer=QuickGELU)

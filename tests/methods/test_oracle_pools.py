@@ -310,7 +310,8 @@ def test_dualprompt_pgp_learns_and_predicts_as_the_public_code(tag, monkeypatch)
     method = walk.method
     for index in range(3):
         projected = {
-            "projgrad_G": lambda: heads_apart(method.G.grad[:, 0]), "projgrad_Ekey": lambda: heads_apart(method.E.grad[:, 0]),
+            "projgrad_G": lambda: heads_apart(method.G.grad[:, 0]),
+            "projgrad_Ekey": lambda: heads_apart(method.E.grad[:, 0]),
         }  # fmt: skip
         walk.learn(index, dual_parts(method), **projected)
         assert walk.close(f"t{index}_end_E", probed(method.E))

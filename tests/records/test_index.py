@@ -13,8 +13,9 @@ from cl_bench.records.states import state_of_summary
 from cl_bench.records.store import Store
 
 BAD_INDEXES = [
-    "", "[]", "null", '{"version": 0}', '{"version": 1}', '{"version": 2}', '{"version": 2, "runs": []}', '{"version": 2, "runs": {"a": 1}}',
-    '{"version": 2, "runs": {"a": {"stamp": [], "summary": {}}}}', '{"version": 2, "runs": NaN}', "[" * 100_000, "\udcff",
+    "", "[]", "null", '{"version": 0}', '{"version": 1}', '{"version": 2}', '{"version": 2, "runs": []}',
+    '{"version": 2, "runs": {"a": 1}}', '{"version": 2, "runs": {"a": {"stamp": [], "summary": {}}}}',
+    '{"version": 2, "runs": NaN}', "[" * 100_000, "\udcff",
 ]  # fmt: skip
 
 

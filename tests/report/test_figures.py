@@ -54,7 +54,8 @@ def test_losses_are_drawn_only_from_runs_that_followed_them():
     followed = record("vpt-seq", SEQ, losses=[[0.1], [0.2, 0.3], [0.4, 0.5]])
     drawn = curves.losses([panel([followed, record("vpt-nsp2", SEQ)])], Conventions())
     assert [line[1:5] for line in drawn.numbers[1:]] == [
-        ("vpt-seq", 1, 1, 0.1), ("vpt-seq", 1, 2, 0.2), ("vpt-seq", 1, 3, 0.4), ("vpt-seq", 2, 2, 0.3), ("vpt-seq", 2, 3, 0.5),
+        ("vpt-seq", 1, 1, 0.1), ("vpt-seq", 1, 2, 0.2), ("vpt-seq", 1, 3, 0.4), ("vpt-seq", 2, 2, 0.3),
+        ("vpt-seq", 2, 3, 0.5),
     ]  # fmt: skip
     assert curves.losses([panel([record("vpt-seq", SEQ)])], Conventions()) is None
 

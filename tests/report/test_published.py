@@ -159,8 +159,9 @@ def test_a_broken_registry_is_one_line(tmp_path):
 
 
 OWN_ROWS = {
-    "vpt-seq": ["VPT-Seq"], "vpt-nsp2": ["VPT-NSP²", "VPT-NSP² ‡", "B1+B2+LN"], "vpt-joint": ["Upper-bound (VPT)"], "vpt-pgp": ["VPT-PGP"],
-    "clip-seq": ["CLIP-Seq"], "clip-nsp2": ["CLIP-NSP²"], "clip-joint": ["Upper-bound (CLIP)"],
+    "vpt-seq": ["VPT-Seq"], "vpt-nsp2": ["VPT-NSP²", "VPT-NSP² ‡", "B1+B2+LN"],
+    "vpt-joint": ["Upper-bound (VPT)"], "vpt-pgp": ["VPT-PGP"], "clip-seq": ["CLIP-Seq"],
+    "clip-nsp2": ["CLIP-NSP²"], "clip-joint": ["Upper-bound (CLIP)"],
 }  # fmt: skip
 
 
@@ -186,7 +187,8 @@ def test_a_run_with_the_papers_settings_may_be_compared_with_the_papers_own_rows
                 for layer in (source.preset(method), values)
             ]
             run = record(
-                method, [], dataset=dataset, task_classes=orders(int(tasks), 0), transform=build_config(Transform, layers, "t"),
+                method, [], dataset=dataset, task_classes=orders(int(tasks), 0),
+                transform=build_config(Transform, layers, "t"),
                 options=build_config(kind.Config, options, "c").model_dump(mode="json"),
                 backbone=BackboneSpec(name=values["backbone"], image_size=224, mean=(0,) * 3, std=(1,) * 3),
             )  # fmt: skip

@@ -53,9 +53,11 @@ def paper_records(seeds=(2024, 2025, 2026)):
                     label = name + row.select[len(row.select.partition("[")[0]) :]
                     clip, transform = name.startswith("clip"), CIFAR if dataset == "cifar100" else IMAGENET
                     yield record(
-                        label, correct[-1:] if joint else correct, seed, joint=joint, options=as_published(name, column.benchmark, **chosen),
-                        dataset=dataset, backbone=CLIP if clip else AUGREG, weights_sha256="clip" if clip else "w",
-                        transform=transform.model_copy(update=OWN if clip else {}), task_classes=orders(int(tasks), seed),
+                        label, correct[-1:] if joint else correct, seed, joint=joint,
+                        options=as_published(name, column.benchmark, **chosen), dataset=dataset,
+                        backbone=CLIP if clip else AUGREG, weights_sha256="clip" if clip else "w",
+                        transform=transform.model_copy(update=OWN if clip else {}),
+                        task_classes=orders(int(tasks), seed),
                     )  # fmt: skip
 
 
@@ -734,8 +736,8 @@ def test_labels_need_headings_and_tables_metrics(tmp_path):
 
 def test_a_doubt_about_a_published_number_stands_with_the_difference(tmp_path):
     found = record(
-        "vpt-nsp2", triangle(10, 5), options=as_published("vpt-nsp2", "imagenet-r/10"), transform=IMAGENET, backbone=AUGREG, dataset="imagenet-r",
-        task_classes=orders(10, 1),
+        "vpt-nsp2", triangle(10, 5), options=as_published("vpt-nsp2", "imagenet-r/10"), transform=IMAGENET,
+        backbone=AUGREG, dataset="imagenet-r", task_classes=orders(10, 1),
     )  # fmt: skip
     (tmp_path / "r.toml").write_text(
         f'title = "T"\n{PUBLISHED}[[table]]\nname = "t"\ntitle = "t"\npublished = "tab:bsl"\ncolumns = ["imagenet-r/10"]\n'

@@ -86,7 +86,8 @@ def base(tmp_path_factory):
         "batchwise_train": False,
     }
     return {
-        "dataset": f"folder:{root / 'data'}", "backbone": "test_vit", "weights": str(weights), "image_size": 32, "splits": "2", "set": settings,
+        "dataset": f"folder:{root / 'data'}", "backbone": "test_vit", "weights": str(weights),
+        "image_size": 32, "splits": "2", "set": settings,
     }  # fmt: skip
 
 

@@ -21,8 +21,9 @@ def request(tmp_path, twins=3):
             root / "test" / "class_2" / f"twin_{number}.png",
         )
     return {
-        "dataset": f"folder:{root}", "backbone": "test_vit", "weights": str(toys.write_weights(tmp_path / "w.safetensors")), "image_size": 32,
-        "splits": "2", "set": {**runs.QUICK, "passes": 1},
+        "dataset": f"folder:{root}", "backbone": "test_vit",
+        "weights": str(toys.write_weights(tmp_path / "w.safetensors")), "image_size": 32, "splits": "2",
+        "set": {**runs.QUICK, "passes": 1},
     }  # fmt: skip
 
 
