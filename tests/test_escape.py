@@ -45,15 +45,15 @@ def told(page):
 @fast
 @given(words)
 @example("a_*b*_")
+@example("\u00a0")
 def test_markdown_shows_the_text_and_does_nothing_with_it(text):
-    parser, shown = (
-        MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"]),
-        escape.one_line(text),
-    )
-    cell = parser.render(f"| h | i |\n|:--|:--|\n| {escape.markdown(text)} | 1 |\n")
-    assert told(re.search(r"<tbody>.*?<td[^>]*>(.*?)</td>\s*<td[^>]*>1</td>", cell, re.DOTALL)[1]) == shown
+    parser = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
+    shown = escape.one_line(text).strip()  # this parser drops every kind of space at the ends
+    table = parser.render(f"| h | i |\n|:--|:--|\n| {escape.markdown(text)} | 1 |\n")
+    cell = re.search(r"<tbody>.*?<td[^>]*>(.*?)</td>\s*<td[^>]*>1</td>", table, re.DOTALL)[1]
+    assert told(cell).strip() == shown
     item = parser.render(f"- {escape.markdown(text, begins_line=True)}\n")
-    assert told(item) == shown and set(re.findall(r"<(\w+)", item)) <= {"ul", "li"}
+    assert told(item).strip() == shown and set(re.findall(r"<(\w+)", item)) <= {"ul", "li"}
     image = parser.render(f"![{escape.markdown(text, bracketed=True)}](x.png)")
     assert image.startswith('<p><img src="x.png"')
 
