@@ -1,4 +1,4 @@
-"""Typed configurations: strict pydantic models, canonical JSON, and one-line errors that offer the nearest name."""
+"""Typed configurations: strict pydantic models, canonical JSON, errors that offer the nearest name."""
 
 import difflib
 import json
@@ -17,12 +17,10 @@ class Strict(BaseModel):
 
 
 class BackboneSpec(Strict):
-    """Where a vision transformer comes from and how its input is normalised."""
+    """Where a vision transformer comes from and how its input is normalized."""
 
     name: str  # full timm tag, or the name a data set plugin gives
-    architecture: dict | None = (
-        None  # timm VisionTransformer arguments, for backbones that timm does not name
-    )
+    architecture: dict | None = None  # timm VisionTransformer arguments, where timm has no name for it
     weights: str | None = None  # local file; None means timm's own download
     image_size: int
     mean: tuple[float, float, float]
@@ -33,12 +31,12 @@ class Transform(Strict):
     """How images reach the network's size S, and how training images are augmented."""
 
     augment: Literal["none", "crop", "crop-flip", "autoaugment-cifar10", "autoaugment-imagenet"] = "none"
-    augmenter: Literal["batched", "torchvision"] = (
-        "batched"  # whole batches on the device, or image by image with Pillow: the slow reference
-    )
+    # whole batches on the device, or image by image with Pillow: the slow reference
+    augmenter: Literal["batched", "torchvision"] = "batched"
     crop_scale: float = Field(0.08, gt=0, le=1)  # smallest area of a random crop, as a fraction of the image
     crop_interpolation: Literal["bicubic", "bilinear"] = "bicubic"  # of the random crop after AutoAugment
-    # evaluation: squash to S x S; squash to 8/7 S, or shorter side to S, or shorter side to 8/7 S, then the central S x S
+    # evaluation: squash to S x S; or squash to 8/7 S, shorter side to S, or shorter side to 8/7 S, and then
+    # the central S x S
     resize: Literal["squash", "squash-crop", "short-crop", "short-margin-crop"] = "squash"
     interpolation: Literal["bicubic", "bilinear"] = "bicubic"  # of the evaluation resize
     # unit01: values in [0, 1]; half: in [-1, 1]; imagenet: its mean and deviation
@@ -51,7 +49,7 @@ def canonical_json(value) -> str:
 
 
 def unknown(kind: str, name: str, known: Iterable[str], place: str | None = None) -> InputError:
-    """The error for a name that is none of `known`, with the nearest one or, where none is near, all of them; `place` is where it stands."""
+    """The error for a name at `place` that is none of `known`: with the nearest of them, or else with all."""
     known = sorted(known)
     near = nearest(name, known)
     hint = f"did you mean {near!r}?" if near else f"known: {', '.join(known)}"

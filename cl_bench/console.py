@@ -1,8 +1,9 @@
-"""Progress of long preparations on standard error."""
+"""Progress of long preparations on standard error, and sizes and times as people read them."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from rich import filesize
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -11,24 +12,20 @@ from cl_bench.text.escape import visible
 
 @contextmanager
 def bar(description: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """A bar with time left while the body runs, a single line where standard error is no terminal; yields the function that advances it."""
+    """Yields the function that advances a bar with time left; where there is no terminal, one line is all."""
     console, description = Console(stderr=True), visible(description)
     if not console.is_terminal:
-        console.print(
-            f"{description} ({total} files)" if total else description,
-            highlight=False,
-            markup=False,
-            emoji=False,
-        )
+        line = f"{description} ({total} files)" if total else description
+        console.print(line, highlight=False, markup=False, emoji=False)
         yield lambda count: None
         return
-    columns = (
+    shown = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=console, transient=True) as bars:
+    with Progress(*shown, console=console, transient=True) as bars:
         task = bars.add_task(description, total=total)
         yield lambda count: bars.advance(task, count)
 
@@ -42,8 +39,8 @@ def short(number: float) -> str:
 
 
 def size(number: float) -> str:
-    """Bytes, such as 12.3 MB."""
-    return f"{number / 1e9:.2f} GB" if number >= 1e9 else f"{number / 1e6:.2f} MB"
+    """Bytes in powers of ten, such as 12.30 MB."""
+    return filesize.decimal(round(number), precision=2)
 
 
 def duration(seconds: float) -> str:

@@ -16,7 +16,10 @@ class Place:
 
 
 def devices(requested: str) -> list[str]:
-    """["cpu"], or the CUDA devices meant by "auto", "cuda", "cuda:1" or "cuda:0,cuda:2". Raises InputError for what the machine does not have."""
+    """["cpu"], or the CUDA devices meant by "auto", "cuda", "cuda:1" or "cuda:0,cuda:2".
+
+    Raises InputError for what the machine does not have.
+    """
     import torch
 
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
@@ -33,9 +36,8 @@ def devices(requested: str) -> list[str]:
         if device not in ("cpu", *everything):
             raise InputError(f"--device {device!r} is not a device; expected auto, cpu, cuda or cuda:N")
     if not wanted or ("cpu" in wanted and len(wanted) > 1):
-        raise InputError(
-            f"--device {requested!r}: expected auto, cpu, cuda, cuda:N or several of the last, such as cuda:0,cuda:2"
-        )
+        several = "several of the last, such as cuda:0,cuda:2"
+        raise InputError(f"--device {requested!r}: expected auto, cpu, cuda, cuda:N or {several}")
     return wanted
 
 
@@ -47,9 +49,9 @@ def places(
     threads: int | None = None,
     gpus_per_run: int = 1,
 ) -> list[Place]:
-    """One place for each of `jobs` runs at a time; by default one per core, or `per_gpu` on every GPU, and no more than there are runs.
+    """One place for each of `jobs` runs at a time; by default one per core, or `per_gpu` on every GPU.
 
-    Raises InputError where a run cannot have `gpus_per_run` GPUs of its own.
+    There are no more than runs. Raises InputError where a run cannot have `gpus_per_run` GPUs of its own.
     """
     if gpus_per_run > 1:
         found = _groups(found, per_gpu, gpus_per_run)
@@ -57,14 +59,11 @@ def places(
     count = jobs or max(1, min(runs, len(here) if found == ["cpu"] else len(found) * per_gpu))
     threads = threads or share(count * gpus_per_run)
     pinned = found == ["cpu"] and count * threads <= len(here)
-    return [
-        Place(
-            found[index % len(found)],
-            threads,
-            frozenset(here[index * threads : (index + 1) * threads]) if pinned else None,
-        )
-        for index in range(min(count, max(1, runs)))
-    ]
+    made = []
+    for index in range(min(count, max(1, runs))):
+        own = frozenset(here[index * threads : (index + 1) * threads]) if pinned else None
+        made.append(Place(found[index % len(found)], threads, own))
+    return made
 
 
 def share(count: int) -> int:
@@ -77,13 +76,10 @@ def _groups(found: list[str], per_gpu: int, gpus_per_run: int) -> list[str]:
         has = "no usable GPU" if found == ["cpu"] else f"{', '.join(found)} alone"
         raise InputError(f"--gpus-per-run {gpus_per_run}: there is {has}; give fewer, or more with --devices")
     if per_gpu > 1:
-        raise InputError(
-            f"--gpus-per-run {gpus_per_run} and --per-gpu {per_gpu} exclude each other; give one of them"
-        )
-    return [
-        ",".join(found[start : start + gpus_per_run])
-        for start in range(0, len(found) - gpus_per_run + 1, gpus_per_run)
-    ]
+        both = f"--gpus-per-run {gpus_per_run} and --per-gpu {per_gpu}"
+        raise InputError(f"{both} exclude each other; give one of them")
+    starts = range(0, len(found) - gpus_per_run + 1, gpus_per_run)
+    return [",".join(found[start : start + gpus_per_run]) for start in starts]
 
 
 def cores() -> set[int]:

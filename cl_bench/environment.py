@@ -10,18 +10,12 @@ from pathlib import Path
 
 import cl_bench
 
-LIBRARIES = (
-    "torch",
-    "timm",
-    "open_clip_torch",
-    "torchvision",
-    "numpy",
-    "scipy",
-)  # whose versions may move a result
+# whose versions may move a result
+LIBRARIES = ("torch", "timm", "open_clip_torch", "torchvision", "numpy", "scipy")
 
 
 def describe(device: str, threads: int, compiled: bool = False) -> dict:
-    """JSON values: versions, git commit (with a mark for uncommitted changes), processor or GPU, threads; and whether blocks are compiled."""
+    """JSON values: versions, git commit (marked where files changed), hardware, threads, compilation."""
     import torch
 
     facts = {
@@ -55,8 +49,10 @@ def has_bf16() -> bool:
 
 
 def usual_precision(devices: Sequence[str]) -> str:
-    """The precision of runs that name none: "bf16" where all these devices multiply matrices in it, GPUs from compute capability 8.0 on and
-    processors with AMX, else "fp32"."""
+    """The precision of runs that name none: "bf16" where all devices multiply matrices in it, else "fp32".
+
+    GPUs do from compute capability 8.0 on, and processors with AMX.
+    """
     if devices == ["cpu"]:
         return "bf16" if "amx_bf16" in cpuinfo("flags").split() and has_bf16() else "fp32"
     import torch
@@ -67,11 +63,8 @@ def usual_precision(devices: Sequence[str]) -> str:
 def machine(device: str, threads: int, compiled: bool = False) -> dict:
     """What the last bits of sums depend on: torch, processor or GPU, threads, compilation."""
     facts = describe(device, threads, compiled)
-    return {
-        name: facts[name]
-        for name in ("torch", "gpu" if "gpu" in facts else "processor", "threads", "compiled")
-        if name in facts
-    }
+    names = ("torch", "gpu" if "gpu" in facts else "processor", "threads", "compiled")
+    return {name: facts[name] for name in names if name in facts}
 
 
 def machine_of_worker(threads: int, compiled: bool | None) -> dict:
@@ -89,7 +82,7 @@ def computer(facts: dict) -> str:
 
 
 def peak_memory_bytes(device: str) -> int:
-    """Largest resident memory of this process so far or, on a GPU, the largest memory torch allocated there."""
+    """Largest resident memory of this process so far or, on a GPU, the most that torch allocated there."""
     if device.startswith("cuda"):
         import torch
 
@@ -103,19 +96,16 @@ def _git_commit() -> str | None:
     if not (folder / ".git").exists():
         return None
     try:
-        commit, changed = (
-            _git(folder, *words)
-            for words in (("rev-parse", "HEAD"), ("status", "--porcelain", "--untracked-files=no"))
-        )
+        commit = _git(folder, "rev-parse", "HEAD")
+        changed = _git(folder, "status", "--porcelain", "--untracked-files=no")
     except (OSError, subprocess.CalledProcessError):
         return None
     return commit.strip() + ("+changes" if changed.strip() else "")
 
 
 def _git(folder: Path, *words: str) -> str:
-    return subprocess.run(
-        ["git", *words], cwd=folder, capture_output=True, encoding="utf-8", errors="replace", check=True
-    ).stdout
+    text = {"encoding": "utf-8", "errors": "replace"}
+    return subprocess.run(["git", *words], cwd=folder, capture_output=True, check=True, **text).stdout
 
 
 def _processor() -> str:
@@ -128,6 +118,5 @@ def cpuinfo(field: str) -> str:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         return ""
-    return next(
-        (line.partition(":")[2].strip() for line in lines if line.partition(":")[0].strip() == field), ""
-    )
+    facts = (line.partition(":") for line in lines)
+    return next((said.strip() for name, _, said in facts if name.strip() == field), "")

@@ -8,10 +8,11 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# what Python's and numpy's readers raise for an archive that is cut short, broken, encrypted or compressed in a way that they do not know
+# what Python's and numpy's readers raise for an archive that is cut short, broken, encrypted or compressed
+# in a way that they do not know
 UNREADABLE_ARCHIVE = (
-    zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, struct.error, EOFError, MemoryError, LookupError, ValueError,
-    OverflowError, RuntimeError,
+    zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, struct.error, EOFError, MemoryError,
+    LookupError, ValueError, OverflowError, RuntimeError,
 )  # fmt: skip
 
 
@@ -32,7 +33,7 @@ class CannotWrite(RunFailed):
 
 
 class CannotRead(RunFailed):
-    """What is there and may not be read, or not now: nothing is known of it, so that it is neither missing nor damaged, and nothing replaces it."""
+    """What is there and may not be read, or not now: neither missing nor damaged, and nothing replaces it."""
 
     def __init__(self, path: object, reason: OSError | str):
         self.path, self.reason = path, reason if isinstance(reason, str) else reason.strerror or str(reason)

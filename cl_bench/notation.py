@@ -29,21 +29,19 @@ def grids(text: str) -> list[tuple[str, dict[str, list]]]:
     for item in _split_outside_brackets(text):
         match = re.fullmatch(r"([^\[\]]+?)(?:\[([^\[\]]*)\])?", item.strip())
         if not match:
-            raise InputError(
-                f"{item!r} is not a method; expected NAME or NAME[option=value,option=value|value]"
-            )
+            expected = "NAME or NAME[option=value,option=value|value]"
+            raise InputError(f"{item!r} is not a method; expected {expected}")
         grid = {}
         for option in filter(None, (part.strip() for part in (match[2] or "").split(","))):
             key, equals, alternatives = (f"{option}=on" if option == AS_PUBLISHED else option).partition("=")
             if not equals or not all(value.strip() for value in alternatives.split("|")):
-                raise InputError(
-                    f"{option!r} in {item!r} is not an option; expected KEY=VALUE or KEY=VALUE|VALUE"
-                )
-            if key.strip() in grid:
-                raise InputError(
-                    f"option {key.strip()!r} stands twice in {item!r}; for several values write {key.strip()}=A|B"
-                )
-            grid[key.strip()] = [parse_scalar(value) for value in alternatives.split("|")]
+                expected = "KEY=VALUE or KEY=VALUE|VALUE"
+                raise InputError(f"{option!r} in {item!r} is not an option; expected {expected}")
+            key = key.strip()
+            if key in grid:
+                several = f"for several values write {key}=A|B"
+                raise InputError(f"option {key!r} stands twice in {item!r}; {several}")
+            grid[key] = [parse_scalar(value) for value in alternatives.split("|")]
         selections.append((match[1].strip(), grid))
     if not selections:
         raise InputError("--methods is empty; `cl-bench ls methods` lists what there is")
@@ -69,12 +67,11 @@ def parse_splits(text: str) -> list[int]:
 
 
 def parse_seeds(text: str) -> list[int]:
-    """ "3" -> the first three seeds, 2024 to 2026; "2024,2031" -> these (a trailing comma makes a list of one)."""
+    """ "3" -> the first three seeds, 2024 to 2026; "2024,2031" -> these; "2031," -> this one."""
     numbers = [whole_number(part.strip()) for part in str(text).split(",") if part.strip()]
     if not numbers or None in numbers or ("," not in str(text) and not 1 <= numbers[0] <= 1000):
-        raise InputError(
-            f"--seeds {text!r}: expected how many (3), or which, with a comma (2024,2031 or 2024,)"
-        )
+        expected = "how many (3), or which, with a comma (2024,2031 or 2024,)"
+        raise InputError(f"--seeds {text!r}: expected {expected}")
     return numbers if "," in str(text) else list(range(FIRST_SEED, FIRST_SEED + numbers[0]))
 
 
@@ -95,14 +92,12 @@ def format_option(value) -> str:
 
 def method_text(name: str, options: dict[str, list]) -> str:
     """A method with alternatives of its options as it is written on the command line."""
-    inside = ",".join(
-        f"{key}={'|'.join(format_option(value) for value in values)}" for key, values in options.items()
-    )
+    inside = ",".join(f"{key}={'|'.join(map(format_option, values))}" for key, values in options.items())
     return f"{name}[{inside}]" if inside else name
 
 
 def parse_scalar(text: str):
-    """A command-line value as YAML reads it (on/off, numbers, null), with 1e-3 read as a number too. Raises InputError."""
+    """A command-line value as YAML reads it (on/off, numbers, null), 1e-3 as a number. Raises InputError."""
     try:
         value = yaml_file.value(text)
     except InputError as error:

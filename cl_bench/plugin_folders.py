@@ -1,7 +1,8 @@
-"""Folders outside this package whose `methods/` and `datasets/` hold plugins: $CL_BENCH_PLUGINS, --plugins, and the working folder.
+"""Folders outside this package that hold plugins: $CL_BENCH_PLUGINS, --plugins, and the working folder.
 
-They stand behind the package's own folder on its search path: their files are modules `cl_bench.methods.*` and `cl_bench.datasets.*`, and never
-top-level names. Processes that this one starts are told by the environment variable.
+They stand behind the package's own folder on its search path: the files in their `methods/` and `datasets/`
+are modules `cl_bench.methods.*` and `cl_bench.datasets.*`, and never top-level names. Processes that this one
+starts are told by the environment variable.
 """
 
 import os
@@ -35,7 +36,7 @@ def asked() -> list[Path]:
 
 
 def use(asked: Sequence[Path] = ()) -> None:
-    """Find plugins in the folders of --plugins, in those of the environment variable, and in the working folder.
+    """Find plugins in the folders of --plugins and of the environment variable, and in the working folder.
 
     Raises InputError for a folder that is named and holds none.
     """
@@ -47,9 +48,8 @@ def use(asked: Sequence[Path] = ()) -> None:
     named += [(Path(folder), f"${VARIABLE}") for folder in _given.split(os.pathsep) if folder]
     for folder, origin in named:
         if not _holds_plugins(folder):
-            raise InputError(
-                f"{origin}: {folder} holds neither a folder methods/ nor a folder datasets/; name the folder above them"
-            )
+            lacking = "holds neither a folder methods/ nor a folder datasets/"
+            raise InputError(f"{origin}: {folder} {lacking}; name the folder above them")
     found = [folder for folder, _ in named]
     if _holds_plugins(Path.cwd()):
         found.append(Path.cwd())
@@ -76,5 +76,5 @@ def _inside(path: str) -> bool:
 
 
 def is_checkout(folder: Path) -> bool:
-    """Whether a folder holds this project's source: its plugins of the names that the package has are the package's own, in whatever version."""
+    """Whether a folder holds this project's source, whose plugins of known names are the package's own."""
     return (folder / "pyproject.toml").is_file() and (folder / "cl_bench" / "__init__.py").is_file()

@@ -1,4 +1,4 @@
-"""Settings of published experiments: files in `methods/presets/` that give each value with where it stands."""
+"""Settings of published experiments: files in `methods/presets/` that say where each value stands."""
 
 import itertools
 import tomllib
@@ -33,9 +33,8 @@ class Preset:
     title: str
     benchmarks: tuple[str, ...]
     rules: tuple[dict, ...]
-    published: tuple[
-        dict, ...
-    ] = ()  # rules on what published code does there, where it is not what it does elsewhere
+    # rules on what published code does there, where it is not what it does elsewhere
+    published: tuple[dict, ...] = ()
 
     def settings(self, method: str, benchmark: str) -> dict[str, Setting]:
         """Option -> value for a method on a benchmark such as "cifar100/10"; later rules win."""
@@ -45,20 +44,15 @@ class Preset:
 def _matching(rules: tuple[dict, ...], method: str, benchmark: str) -> dict[str, Setting]:
     found = {}
     for rule in rules:
-        if fnmatchcase(method, rule["methods"]) and any(
-            fnmatchcase(benchmark, pattern) for pattern in rule.get("benchmarks", ["*"])
-        ):
-            found.update(
-                {
-                    key: Setting(value, rule["source"], rule.get("open", ""))
-                    for key, value in rule["values"].items()
-                }
-            )
+        covered = any(fnmatchcase(benchmark, pattern) for pattern in rule.get("benchmarks", ["*"]))
+        if covered and fnmatchcase(method, rule["methods"]):
+            for key, value in rule["values"].items():
+                found[key] = Setting(value, rule["source"], rule.get("open", ""))
     return found
 
 
 def names() -> dict[str, Path]:
-    """Every preset's file by its name: the package's own, then those of the user. Raises InputError for a name that stands twice."""
+    """Every preset's file by name: the package's, then the user's. Raises InputError for names used twice."""
     own = {path.stem: path for folder in plugin_folders.own() for path in _files(folder)}
     found = dict(own)
     for folder in plugin_folders.outside():
@@ -66,9 +60,8 @@ def names() -> dict[str, Path]:
             if path.stem in own and plugin_folders.is_checkout(folder):
                 continue
             if path.stem in found:
-                raise InputError(
-                    f"{path}: there is a preset {path.stem!r} already ({found[path.stem]}); rename the file"
-                )
+                there = f"there is a preset {path.stem!r} already ({found[path.stem]})"
+                raise InputError(f"{path}: {there}; rename the file")
             found[path.stem] = path
     return found
 
@@ -92,11 +85,8 @@ def _read(name: str, path: Path, changed: int) -> Preset:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
         rules = [tuple(values.get(kind, [])) for kind in ("rule", "published")]
         for rule in itertools.chain(*rules):
-            if (
-                not isinstance(rule["methods"], str)
-                or not isinstance(rule["source"], str)
-                or not isinstance(rule["values"], dict)
-            ):
+            kinds = (("methods", str), ("source", str), ("values", dict))
+            if not all(isinstance(rule[key], kind) for key, kind in kinds):
                 raise TypeError("every rule needs methods and source (words) and values (a table)")
         return Preset(name, str(values["title"]), tuple(values["benchmarks"]), *rules)
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
@@ -105,7 +95,7 @@ def _read(name: str, path: Path, changed: int) -> Preset:
 
 
 def settings_for(requested: str | None, own: str | None, method: str, benchmark: str) -> dict[str, Setting]:
-    """The settings of the requested preset or, where none is requested, of the method's own if it covers the benchmark.
+    """The settings of the requested preset or, where none is, of the method's own if it covers the benchmark.
 
     Raises InputError when a requested preset says nothing about the method on this benchmark.
     """
@@ -114,8 +104,9 @@ def settings_for(requested: str | None, own: str | None, method: str, benchmark:
     preset = load(requested) if requested else load(own) if own else None
     found = preset.settings(method, benchmark) if preset and benchmark in preset.benchmarks else {}
     if requested and not found:
+        its = ", ".join(preset.benchmarks)
         raise InputError(
-            f"preset {requested} has no settings for {method} on {benchmark}; its benchmarks are {', '.join(preset.benchmarks)}"
+            f"preset {requested} has no settings for {method} on {benchmark}; its benchmarks are {its}"
         )
     return found
 
@@ -123,6 +114,6 @@ def settings_for(requested: str | None, own: str | None, method: str, benchmark:
 def published_behavior(
     usual: Mapping[str, Any], own: str | None, method: str, benchmark: str
 ) -> dict[str, Setting]:
-    """What `as_published` sets: a method's `AS_PUBLISHED`, and over it what its preset's `published` rules say about the benchmark."""
+    """What `as_published` sets: the method's `AS_PUBLISHED`, then what its preset says of the benchmark."""
     found = {key: Setting(value, "published code") for key, value in usual.items()}
     return {**found, **_matching(load(own).published, method, benchmark)} if found and own else found

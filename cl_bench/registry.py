@@ -1,4 +1,4 @@
-"""Finds plugins by name without importing the others: the package's `methods/` and `datasets/`, those of the user, and entry points."""
+"""Finds plugins by name without importing the others: the package's own, the user's files, entry points."""
 
 import ast
 import functools
@@ -33,13 +33,13 @@ class Plugin:
     summary: str = ""
     asks: tuple[
         tuple[str, str], ...
-    ] = ()  # names that could mean this and something else, with what to choose from
+    ] = ()  # names that could mean something else too, with what to choose from
     path: Path | None = None  # of a file that is not the package's own
     problem: str = ""  # why such a file cannot be used
     backbones: bool = True  # whether it may bring backbones
 
     def load(self) -> ModuleType:
-        """Import the plugin's module, and only this one. Raises InputError for what is wrong with a user's file."""
+        """Import this plugin's module alone. Raises InputError for what is wrong with a user's file."""
         if self.path is None:
             return importlib.import_module(self.module)
         if self.problem:
@@ -58,12 +58,11 @@ class Plugin:
         name, base = CLASSES[kind], getattr(importlib.import_module(BASES[kind][0]), BASES[kind][1])
         found = getattr(module, name)
         if not (isinstance(found, type) and issubclass(found, base)):
-            raise InputError(
-                f"{self.path}: {name} is {found!r}; expected a subclass of {'.'.join(BASES[kind])}"
-            )
+            expected = f"a subclass of {'.'.join(BASES[kind])}"
+            raise InputError(f"{self.path}: {name} is {found!r}; expected {expected}")
 
     def sha256(self) -> str | None:
-        """The digest of a user's file and of the helpers beside it, whose names begin with an underscore; None for other plugins."""
+        """The digest of a user's file and of the helpers beside it (`_*.py`); None for other plugins."""
         if self.path is None:
             return None
         parts = [self.path, *sorted(self.path.parent.glob("_*.py"))]
@@ -75,7 +74,7 @@ class Plugin:
 
 
 def plugins(kind: Kind) -> dict[str, Plugin]:
-    """All plugins of a kind by full name. Files are read, not imported; a leading underscore marks a helper."""
+    """All plugins of a kind by full name; files are read, not imported, and those called `_*` are helpers."""
     found = {}
     for folder in plugin_folders.own():
         for path in sorted((folder / kind).glob("[a-z]*.py")):
@@ -83,10 +82,8 @@ def plugins(kind: Kind) -> dict[str, Plugin]:
             name = path.stem.replace("_", "-")
             found.setdefault(name, _plugin(name, kind, path, facts))
     for entry in _installed(f"cl_bench.{kind}"):
-        found.setdefault(
-            entry.name,
-            Plugin(entry.name, entry.module, (), f"from {entry.dist.name if entry.dist else entry.module}"),
-        )
+        origin = entry.dist.name if entry.dist else entry.module
+        found.setdefault(entry.name, Plugin(entry.name, entry.module, (), f"from {origin}"))
     for plugin in _outside(kind, found):
         found[plugin.name if plugin.name not in found else str(plugin.path)] = plugin
     return found
@@ -96,25 +93,22 @@ def _plugin(
     name: str, kind: Kind, path: Path, facts: dict, outside: bool = False, problem: str = ""
 ) -> Plugin:
     return Plugin(
-        name,
-        f"cl_bench.{kind}.{path.stem}",
-        tuple(facts.get("ALIASES", ())),
-        facts.get("SUMMARY", ""),
-        tuple(facts.get("ASKS", {}).items()),
-        path if outside else None,
-        problem,
-        "BACKBONES" in facts.get("names", ()),
+        name=name,
+        module=f"cl_bench.{kind}.{path.stem}",
+        aliases=tuple(facts.get("ALIASES", ())),
+        summary=facts.get("SUMMARY", ""),
+        asks=tuple(facts.get("ASKS", {}).items()),
+        path=path if outside else None,
+        problem=problem,
+        backbones="BACKBONES" in facts.get("names", ()),
     )
 
 
 def _outside(kind: Kind, known: dict[str, Plugin]) -> list[Plugin]:
-    """The plugins in the user's folders; one that cannot be used, or has a name that another has, says so when it is asked for."""
-    taken = {
-        name: f"the {WORDS[kind]} {plugin.name}"
-        for plugin in known.values()
-        for name in (plugin.name, *plugin.aliases)
-    }
-    found = []
+    """The plugins in the user's folders; one that cannot be used, or whose name is taken, has a `problem`."""
+    taken, found = {}, []
+    for plugin in known.values():
+        taken |= dict.fromkeys((plugin.name, *plugin.aliases), f"the {WORDS[kind]} {plugin.name}")
     for folder in plugin_folders.outside():
         checkout = plugin_folders.is_checkout(folder)
         for path in sorted((folder / kind).glob("[!_]*.py")):
@@ -126,9 +120,8 @@ def _outside(kind: Kind, known: dict[str, Plugin]) -> list[Plugin]:
                 problem = f"{path} sets no {CLASSES[kind]}: it is no {WORDS[kind]}"
             clash = next((word for word in (name, *facts.get("ALIASES", ())) if word in taken), None)
             if clash and not (problem and clash != name):
-                problem = (
-                    f"{path}: the name {clash!r} is taken by {taken[clash]}; rename the file or its alias"
-                )
+                by = taken[clash]
+                problem = f"{path}: the name {clash!r} is taken by {by}; rename the file or its alias"
             plugin = _plugin(name, kind, path, facts, True, problem)
             if not problem:
                 taken |= dict.fromkeys((name, *plugin.aliases), str(path))
@@ -137,7 +130,10 @@ def _outside(kind: Kind, known: dict[str, Plugin]) -> list[Plugin]:
 
 
 def find(kind: Kind, name: str) -> Plugin:
-    """The plugin with this full name or alias. Raises InputError with the nearest name, and for a user's file that cannot be used."""
+    """The plugin with this full name or alias.
+
+    Raises InputError with the nearest name, and for a user's file that cannot be used.
+    """
     known = plugins(kind)
     named = [plugin for plugin in known.values() if name in (plugin.name, *plugin.aliases)]
     named += [plugin for plugin in known.values() if plugin.name in {other.name for other in named}]
@@ -153,7 +149,7 @@ def find(kind: Kind, name: str) -> Plugin:
 
 
 def find_for(kind: Kind, name: str, sha256: str | None) -> Plugin:
-    """The plugin that a run was planned with: the package's own, or the user's file of this digest. Raises InputError."""
+    """The plugin that a run was planned with: the package's, or a file of this digest. Raises InputError."""
     word = WORDS[kind]
     try:
         plugin = find(kind, name)
@@ -164,9 +160,8 @@ def find_for(kind: Kind, name: str, sha256: str | None) -> Plugin:
         raise InputError(f"{word} {name!r} is a plugin file that is not here ({error}); {there}") from None
     if plugin.sha256() != sha256:
         here = f"the file {plugin.path}" if plugin.path else "the package's own"
-        raise InputError(
-            f"{word} {name!r} is {here} here, which is not what this run was planned with; plan it again with `cl-bench run`"
-        )
+        other = "which is not what this run was planned with; plan it again with `cl-bench run`"
+        raise InputError(f"{word} {name!r} is {here} here, {other}")
     return plugin
 
 
@@ -201,10 +196,8 @@ def _facts_outside(path: Path) -> tuple[dict, str]:
     """The facts of a user's file, and what is wrong with it."""
     try:
         facts = _constants(path, path.stat().st_mtime_ns)
-        words = facts.get("ALIASES", ())
-        if not isinstance(words, tuple | list) or not all(
-            isinstance(word, str) for word in (*words, facts.get("SUMMARY", ""))
-        ):
+        words, summary = facts.get("ALIASES", ()), facts.get("SUMMARY", "")
+        if not (isinstance(words, tuple | list) and all(isinstance(word, str) for word in (*words, summary))):
             raise ValueError('expected ALIASES = ("name", ...) and SUMMARY = "a line"')
         return {key: value for key, value in facts.items() if key != "ASKS"}, ""
     except (SyntaxError, ValueError, OSError, RecursionError, MemoryError) as error:
@@ -229,9 +222,8 @@ def _constants(path: Path, changed: int) -> dict:
 
 def _blamed(path: Path, error: BaseException) -> str:
     """One line: file, line and error."""
-    lines = [
-        frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)
-    ]
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == str(path)]
     if isinstance(error, SyntaxError) and error.filename in (str(path), None, "<unknown>"):
         lines.append(error.lineno)
     said = error.msg if isinstance(error, SyntaxError) else " ".join(str(error).split())

@@ -1,4 +1,7 @@
-"""Random numbers that depend on what they are for, never on what was drawn before: any task can be resumed without generator state."""
+"""Random numbers that depend on what they are for, never on what was drawn before.
+
+Any task can therefore be resumed without the state of a generator.
+"""
 
 import hashlib
 
@@ -22,20 +25,17 @@ def permutation(length: int, *key: int | str) -> np.ndarray:
 
 
 def uniforms(indices: np.ndarray, draws: int, *key: int | str | np.ndarray) -> np.ndarray:
-    """Counter-based numbers in [0, 1), (len(indices), draws): row i depends on the key and indices[i] alone (splitmix64 finaliser).
+    """Counter-based numbers in [0, 1), (len(indices), draws): row i depends on the key and indices[i] alone.
 
-    The last part of the key may be an array with a value for every row.
+    The last part of the key may be an array with a value for every row. The mixing is splitmix64's.
     """
     counter = indices.astype(np.uint64)[:, None] * np.uint64(draws) + np.arange(draws, dtype=np.uint64)
-    values, rows = (
-        np.unique(key[-1], return_inverse=True)
-        if isinstance(key[-1], np.ndarray)
-        else (np.array(key[-1:], object), np.zeros(1, int))
-    )
-    start = np.array([derived_seed(*key[:-1], value) for value in values.tolist()], np.uint64)[rows.ravel()][
-        :, None
-    ]
-    z = start + (counter + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    if isinstance(key[-1], np.ndarray):
+        values, rows = np.unique(key[-1], return_inverse=True)
+    else:
+        values, rows = np.array(key[-1:], object), np.zeros(1, int)
+    starts = np.array([derived_seed(*key[:-1], value) for value in values.tolist()], np.uint64)
+    z = starts[rows.ravel()][:, None] + (counter + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return ((z ^ (z >> np.uint64(31))) >> np.uint64(11)) * 2.0**-53

@@ -68,9 +68,10 @@ def test_ten_values_of_eta_over_ten_tasks_cost_at_most_92_percent(tmp_path):
 
 
 def test_numbers_are_short():
-    assert [short(number) for number in (7, 12_345, 4_560_000)] == ["7", "12.3k", "4.56M"] and size(
-        2_345_678_901
-    ) == "2.35 GB"
+    assert [short(number) for number in (7, 12_345, 4_560_000)] == ["7", "12.3k", "4.56M"]
+    assert [size(number) for number in (0, 640, 64_000, 12e6, 2_345_678_901)] == [
+        "0 bytes", "640 bytes", "64.00 kB", "12.00 MB", "2.35 GB",
+    ]  # fmt: skip
 
 
 def test_run_dry_run_and_plan_print_the_same_and_train_nothing(toy_request, tmp_path, monkeypatch, capsys):

@@ -44,7 +44,7 @@ def test_it_removes_what_is_named_after_saying_what_is_finished_of_it(toy_reques
     assert (
         "4 of 4 tasks finished" in out
         and "1 of 4 tasks finished" in out
-        and " MB" in out
+        and " kB" in out
         and folder(tmp_path, "vpt-seq").exists()
     )
     assert call(specs[1].run_id(), answer="y\n")[0] == 0
