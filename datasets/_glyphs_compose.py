@@ -1,7 +1,7 @@
 """Composes the glyph images from grey masks, bit for bit the same on every machine and library version.
 
-Only elementwise IEEE operations (+ - * /) on float64 and PCG64's raw 64-bit stream are used: no sine, no reduction whose order
-depends on the processor, no sampler whose algorithm a numpy release may change.
+Only elementwise IEEE operations (+ - * /) on float64 and PCG64's raw 64-bit stream are used: no sine, no
+reduction whose order depends on the processor, no sampler whose algorithm a numpy release may change.
 """
 
 from dataclasses import dataclass

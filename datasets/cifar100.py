@@ -1,8 +1,9 @@
 """CIFAR-100: 100 classes, 500 training and 100 test images each, 32x32, from the authors' own archive (Krizhevsky 2009).
 
-`cl-bench prepare cifar100` downloads and verifies it; `--dataset cifar100:ROOT` reads another place. The training transform is the NSP2
-paper's, as its published code has it: AutoAugment (CIFAR-10 policy, bilinear) on the 32 x 32 image, then a random resized crop of 8 to 100 %
-of the area (bicubic), no flip; evaluation resizes to the network's size (bicubic).
+`cl-bench prepare cifar100` downloads and verifies it; `--dataset cifar100:ROOT` reads another place. The
+training transform is the NSP2 paper's, as its published code has it: AutoAugment (CIFAR-10 policy, bilinear)
+on the 32 x 32 image, then a random resized crop of 8 to 100 % of the area (bicubic), no flip; evaluation
+resizes to the network's size (bicubic).
 """
 
 import hashlib

@@ -1,13 +1,16 @@
 """DomainNet-200: the 200 classes of the class-incremental DomainNet of ESN, CPrompt and NSP2, 47,532 training and 20,450 test images.
 
-Images are those of the cleaned DomainNet (Peng et al., "Moment Matching for Multi-Source Domain Adaptation", ICCV 2019). In the published
-split list every class comes from exactly one domain (real, sketch, quickdraw and painting 40 classes each, clipart and infograph 20), with 9 to
-586 training images a class. The paper describes it as the 200 classes with the most images; by the list a class also tells the domain.
+Images are those of the cleaned DomainNet (Peng et al., "Moment Matching for Multi-Source Domain Adaptation",
+ICCV 2019). In the published split list every class comes from exactly one domain (real, sketch, quickdraw and
+painting 40 classes each, clipart and infograph 20), with 9 to 586 training images a class. The paper
+describes it as the 200 classes with the most images; by the list a class also tells the domain.
 """
 
 from functools import partial
 
-from cl_bench.data.listed_images import Archive, ListedImages, Published, nonempty_lines, prepare
+from cl_bench.data.listed_files import Archive, Published
+from cl_bench.data.listed_images import ListedImages, nonempty_lines
+from cl_bench.data.prepare_listed import prepare
 
 SUMMARY = (
     "DomainNet's 200 class-and-domain pairs of ESN, CPrompt and NSP2; `cl-bench prepare domainnet200` first"

@@ -1,8 +1,9 @@
 """Images in folders: `--dataset folder:PATH` with `train/<class>/*` and `test/<class>/*`, any format and size that Pillow reads.
 
-Images of one common size are kept at that size; of differing sizes, each is squashed to 256 x 256 (bicubic, antialiased). Both sides are decoded
-once, as `cl_bench.data.decode.as_seen` says, and kept in the user's cache folder under the digests of the files' contents.
-`folder:PATH?nested` also takes images from folders below a class's; `folder:PATH?names=FILE` gives the classes names for sentences.
+Images of one common size are kept at that size; of differing sizes, each is squashed to 256 x 256 (bicubic,
+antialiased). Both sides are decoded once, as `cl_bench.data.decode.as_seen` says, and kept in the user's
+cache folder under the digests of the files' contents. `folder:PATH?nested` also takes images from folders
+below a class's; `folder:PATH?names=FILE` gives the classes names for sentences.
 """
 
 import hashlib

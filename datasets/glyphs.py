@@ -1,8 +1,9 @@
 """Glyphs, the embedded smoke benchmark: 200 classes, each a character of the DejaVu fonts, 40 training and 20 test images a class.
 
-Images are 24x24 RGB, coloured ink on uneven coloured paper, composed from grey masks that ship with the package (Bitstream Vera / DejaVu
-font licence, `glyphs_data/LICENSE_DEJAVU`). The benchmark shows that an installation works and tells methods apart in minutes; its numbers are
-not comparable with those of photographs.
+Images are 24x24 RGB, coloured ink on uneven coloured paper, composed from grey masks that ship with the
+package (Bitstream Vera / DejaVu font licence, `glyphs_data/LICENSE_DEJAVU`). The benchmark shows that an
+installation works and tells methods apart in minutes; its numbers are not comparable with those of
+photographs.
 """
 
 import hashlib

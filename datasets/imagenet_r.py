@@ -1,18 +1,22 @@
 """ImageNet-R: 200 ImageNet classes as art, cartoons, sculptures and other renditions, 24,000 training and 6,000 test images.
 
-Hendrycks et al., "The Many Faces of Robustness", ICCV 2021. The authors publish no split; this is the fixed list of the NSP2 paper's published
-code. Classes are in the order of their WordNet ids, with 38 to 354 training images each.
+Hendrycks et al., "The Many Faces of Robustness", ICCV 2021. The authors publish no split; this is the fixed
+list of the NSP2 paper's published code. Classes are in the order of their WordNet ids, with 38 to 354
+training images each.
 """
 
 from functools import partial
 
-from cl_bench.data.listed_images import Archive, ListedImages, Published, nonempty_lines, prepare
+from cl_bench.data.listed_files import Archive, Published
+from cl_bench.data.listed_images import ListedImages, nonempty_lines
+from cl_bench.data.prepare_listed import prepare
 
 SUMMARY = "ImageNet-R with the NSP2 paper's split; `cl-bench prepare imagenet-r` first"
 LISTS_URL = "https://raw.githubusercontent.com/zugexiaodui/VPTinNSforCL/0d9c5475e2be2487fa20be2bc7b51379ab68b893/tools"
 FOLDER = "imagenet-r"
 
-# class names for text towers that are not the data set's own: those of OpenAI's list of ImageNet names, as the published code has them
+# class names for text towers that are not the data set's own: those of OpenAI's list of ImageNet names, as
+# the published code has them
 NAMES = {
     "hammerhead": "hammerhead shark", "newt": "smooth newt", "iguana": "green iguana", "African_chameleon": "chameleon", "cobra": "Indian cobra",
     "peacock": "peafowl", "lobster": "American lobster", "american_egret": "great egret", "chihuahua": "Chihuahua", "shih_tzu": "Shih Tzu",

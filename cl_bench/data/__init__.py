@@ -1,1 +1,1 @@
-"""Images on their way from files to batches: data sets, decoding, caches, class order, the stream, preprocessing and augmentation."""
+"""Images on their way from files to batches: decoding, caches, class order, the stream, augmentation."""

@@ -1,33 +1,23 @@
-"""AutoAugment's operations and random resized crops on a batch of images at once, each with its own parameters, to Pillow's 8-bit results.
+"""Augments a batch of images at once, each with its own draws, to Pillow's 8-bit results.
 
-Images are (B, 3, H, W), whole numbers 0..255; those smaller than H x W lie in the top left corner with zeros around, and `sizes` (B, 2) says
-which part of the frame each has. Every function works on any device and draws nothing.
+Images are (B, 3, H, W), whole numbers 0..255; those smaller than H x W lie in the top left corner with zeros
+around, and `sizes` (B, 2) says which part of the frame each has. Every function works on any device and draws
+nothing.
 """
-
-from collections.abc import Callable
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from cl_bench.data.augment_draws import Draws
+from cl_bench.data.augment_operations import AFFINE, OPERATIONS, TINY, Frame, affine
 from cl_bench.data.device_images import uploaded
 
 CACHE_BYTES, GPU_BYTES = 4 << 20, 1 << 28  # an operation takes up to ten times this
-TINY = 1e-3  # a sum that should be a whole number may be this far below it
-AFFINE = {
-    "ShearX": lambda m, h, w: (1, m, 0, 0, 1, 0),
-    "ShearY": lambda m, h, w: (1, 0, 0, m, 1, 0),
-    "TranslateX": lambda m, h, w: (1, 0, -np.trunc(m), 0, 1, 0),
-    "TranslateY": lambda m, h, w: (1, 0, 0, 0, 1, -np.trunc(m)),
-    "Rotate": lambda m, h, w: _rotation(np.radians(-m), h / 2, w / 2),
-}
-"""Operation -> (a, b, c, d, e, f) from magnitude, height and width: output (x, y) shows input (a x + b y + c, d x + e y + f)."""
 
 
 def augmented(images: Tensor, sizes: np.ndarray, draws: Draws, size: int, interpolation: str) -> Tensor:
-    """What the draws make of uint8 images (B, 3, H, W): their operations, crops resized to size x size, flips; float32 (B, 3, size, size)."""
+    """uint8 images (B, 3, H, W) after the operations, crops and flips drawn; float32 (B, 3, size, size)."""
     for operations, magnitudes in zip(draws.operations, draws.magnitudes, strict=True):
         images = operated(images, sizes, operations, magnitudes)
     return resized_crops(images, draws.boxes, draws.mirrored, size, interpolation)
@@ -37,26 +27,17 @@ def operated(images: Tensor, sizes: np.ndarray, operations: np.ndarray, magnitud
     """Each uint8 image after its operation, "" for none."""
     kinds = np.array(["Affine" if name in AFFINE else name for name in operations], object)
     out = images
-    parts = [
-        (kind, rows)
-        for kind in sorted(set(kinds) - {""})
-        for rows in _parts(np.flatnonzero(kinds == kind), images)
-    ]
-    for kind, rows in parts:
-        places = uploaded(rows, images.device)
-        frame = Frame(sizes[rows], images)
-        if kind == "Affine":
-            changed = affine(
-                images[places].float(),
-                frame,
-                frame.tensor(_matrices(operations[rows], magnitudes[rows], sizes[rows])),
-            )
-        else:
-            changed = OPERATIONS[kind](
-                images[places].float(), frame, frame.tensor(magnitudes[rows]).view(-1, 1, 1, 1)
-            )
-        out = out.clone() if out is images else out
-        out[places] = (changed * frame.inside if frame.padded else changed).to(torch.uint8)
+    for kind in sorted(set(kinds) - {""}):
+        for rows in _parts(np.flatnonzero(kinds == kind), images):
+            places, frame = uploaded(rows, images.device), Frame(sizes[rows], images)
+            before = images[places].float()
+            if kind == "Affine":
+                matrices = frame.tensor(_matrices(operations[rows], magnitudes[rows], sizes[rows]))
+                changed = affine(before, frame, matrices)
+            else:
+                changed = OPERATIONS[kind](before, frame, frame.tensor(magnitudes[rows]).view(-1, 1, 1, 1))
+            out = out.clone() if out is images else out
+            out[places] = (changed * frame.inside if frame.padded else changed).to(torch.uint8)
     return out
 
 
@@ -64,162 +45,39 @@ def _matrices(operations: np.ndarray, magnitudes: np.ndarray, sizes: np.ndarray)
     matrices = np.empty((len(operations), 6))
     for name in set(operations):
         rows = operations == name
-        matrices[rows] = np.stack(
-            np.broadcast_arrays(*AFFINE[name](magnitudes[rows], *sizes[rows].T)), axis=1
-        )
+        numbers = AFFINE[name](magnitudes[rows], *sizes[rows].T)
+        matrices[rows] = np.stack(np.broadcast_arrays(*numbers), axis=1)
     return matrices
 
 
 def _parts(rows: np.ndarray, images: Tensor, pixels: int = 0) -> list[np.ndarray]:
-    """The rows in parts whose float32 images stay in a processor's cache, or take a small part of a GPU's memory."""
+    """The rows in parts whose float32 images stay in a processor's cache, or take little of a GPU."""
     most = CACHE_BYTES if images.device.type == "cpu" else GPU_BYTES
-    fitting = most // (12 * max(pixels, images.shape[-2] * images.shape[-1]))
-    return [rows[start : start + max(1, fitting)] for start in range(0, len(rows), max(1, fitting))]
-
-
-class Frame:
-    """Where some images lie in their common frame."""
-
-    def __init__(self, sizes: np.ndarray, images: Tensor):
-        height, width = images.shape[-2:]
-        self.device, self.padded = images.device, bool((sizes != (height, width)).any())
-        self.height, self.width = (self.tensor(column.astype(float)).view(-1, 1, 1, 1) for column in sizes.T)
-        self.y = torch.arange(height, dtype=torch.float32, device=self.device).view(1, 1, -1, 1)
-        self.x = torch.arange(width, dtype=torch.float32, device=self.device).view(1, 1, 1, -1)
-
-    def tensor(self, values: np.ndarray) -> Tensor:
-        """Numbers on the images' device in float64, as Pillow computes with."""
-        return uploaded(values, self.device)
-
-    @property
-    def inside(self) -> Tensor:
-        """Which pixels of the frame are the image's, (B, 1, H, W)."""
-        return (self.y < self.height) & (self.x < self.width)
-
-
-def affine(images: Tensor, frame: Frame, matrices: Tensor) -> Tensor:
-    """Each image under its own map (B, 6), bilinear, black outside."""
-    a, b, c, d, e, f = matrices.T.reshape(6, -1, 1, 1)
-    x, y = frame.x[0].double() + 0.5, frame.y[0].double() + 0.5
-    x, y = a * x + b * y + c, d * x + e * y + f  # (B, H, W)
-    height, width = frame.height[:, 0], frame.width[:, 0]
-    shown = (x >= 0) & (x < width) & (y >= 0) & (y < height)
-    x, y = (
-        torch.minimum((x - 0.5).clamp(min=0), width - 1),
-        torch.minimum((y - 0.5).clamp(min=0), height - 1),
-    )  # beyond the centres the edge repeats
-    left, top = x.floor(), y.floor()
-    right, bottom = torch.minimum(left + 1, width - 1), torch.minimum(top + 1, height - 1)
-    across, down = (x - left).float()[:, None], (y - top).float()[:, None]
-
-    def pixels(row: Tensor, column: Tensor) -> Tensor:
-        places = (row * images.shape[-1] + column).long().flatten(1)[:, None]
-        return images.flatten(2).gather(2, places.expand(-1, 3, -1)).view_as(images)
-
-    above = torch.lerp(pixels(top, left), pixels(top, right), across)
-    below = torch.lerp(pixels(bottom, left), pixels(bottom, right), across)
-    return (torch.lerp(above, below, down) + TINY).floor() * shown[:, None]
-
-
-def _rotation(angle: np.ndarray, cy: np.ndarray, cx: np.ndarray) -> tuple:
-    cos, sin = np.cos(angle), np.sin(angle)
-    return cos, sin, cx - cos * cx - sin * cy, -sin, cos, cy + sin * cx - cos * cy
-
-
-def blended(weak: Tensor, images: Tensor, change: Tensor) -> Tensor:
-    """weak + (1 + change) (image - weak), cut to 0..255 and to whole numbers."""
-    return (weak + (1 + change).float() * (images - weak)).clamp(0, 255).floor()
-
-
-def grey(images: Tensor) -> Tensor:
-    """ITU-R 601-2 luma (B, 1, H, W) in Pillow's 16-bit fixed point; every sum is below 2^24 and exact."""
-    red, green, blue = images.split(1, dim=1)
-    return ((19595 * red + 38470 * green + 7471 * blue + 32768) / 65536).floor()
-
-
-def contrast(images: Tensor, frame: Frame, change: Tensor) -> Tensor:
-    """Towards or away from the mean grey."""
-    mean = (
-        (grey(images).double().sum((2, 3), keepdim=True) / (frame.height * frame.width) + 0.5).floor().float()
-    )
-    return blended(mean, images, change)
-
-
-def sharpness(images: Tensor, frame: Frame, change: Tensor) -> Tensor:
-    """Towards or away from the image smoothed with weights 1 around 5; the outermost pixels stay."""
-    smooth = ((9 * F.avg_pool2d(images, 3, stride=1, padding=1) + 4 * images) / 13 + 0.5).floor()
-    inner = (frame.y > 0) & (frame.x > 0) & (frame.y < frame.height - 1) & (frame.x < frame.width - 1)
-    return blended(torch.where(inner, smooth, images), images, change)
-
-
-def looked_up(images: Tensor, table: Tensor) -> Tensor:
-    """table[b, channel, value], (B, 3, 256), for every pixel."""
-    return table.gather(2, images.flatten(2).long()).view_as(images)
-
-
-def autocontrast(images: Tensor, frame: Frame, _: Tensor) -> Tensor:
-    """Each channel stretched to 0..255, in float64 as Pillow does; one of a single value stays."""
-    low = torch.where(frame.inside, images, 255.0).amin((2, 3))[..., None].double()
-    high = images.amax((2, 3))[..., None].double()  # zeros around an image raise no maximum
-    values = torch.arange(256, dtype=torch.float64, device=images.device)
-    scale = torch.full_like(low, 255.0) / (high - low).clamp(
-        min=1
-    )  # a number divided by a tensor would be a product with reciprocals
-    table = (values * scale - low * scale).trunc().clamp(0, 255)
-    return looked_up(images, torch.where(high > low, table, values).float())
-
-
-def equalize(images: Tensor, frame: Frame, _: Tensor) -> Tensor:
-    """Each channel's histogram made flat; one of a single value, or too small, stays."""
-    flat = images.flatten(2).long()
-    counts = torch.zeros(*flat.shape[:2], 256, dtype=torch.long, device=images.device).scatter_add_(
-        2, flat, torch.ones_like(flat)
-    )
-    if frame.padded:
-        counts[..., 0] -= (
-            (images.shape[-2] * images.shape[-1] - frame.height * frame.width).long().view(-1, 1)
-        )
-    filled = counts > 0
-    last = counts.gather(2, 255 - filled.flip(2).long().argmax(2, keepdim=True))
-    step = torch.div(counts.sum(2, keepdim=True) - last, 255, rounding_mode="floor")
-    below = counts.cumsum(2) - counts
-    table = torch.div(step // 2 + below, step.clamp(min=1), rounding_mode="floor").clamp(max=255)
-    stays = (step == 0) | (filled.sum(2, keepdim=True) <= 1)
-    return looked_up(images, torch.where(stays, torch.arange(256, device=images.device), table).float())
-
-
-Operation = Callable[[Tensor, Frame, Tensor], Tensor]
-OPERATIONS: dict[str, Operation] = {
-    "Brightness": lambda images, frame, change: blended(torch.zeros_like(images), images, change),
-    "Color": lambda images, frame, change: blended(grey(images), images, change),
-    "Contrast": contrast,
-    "Sharpness": sharpness,
-    "Posterize": lambda images, frame, bits: images - images.remainder(2 ** (8 - bits).float()),
-    "Solarize": lambda images, frame, threshold: torch.where(images < threshold, images, 255 - images),
-    "AutoContrast": autocontrast,
-    "Equalize": equalize,
-    "Invert": lambda images, frame, _: 255 - images,
-}
-"""Operation -> function of float images, their frame and magnitudes (B, 1, 1, 1)."""
+    fitting = max(1, most // (12 * max(pixels, images.shape[-2] * images.shape[-1])))
+    return [rows[start : start + fitting] for start in range(0, len(rows), fitting)]
 
 
 def resized_crops(
     images: Tensor, boxes: np.ndarray, mirrored: np.ndarray, size: int, interpolation: str
 ) -> Tensor:
-    """Each image's box (top, left, height, width) antialiased to size x size, rows first, each pass rounded to 8 bits; float32.
+    """Each image's box (top, left, height, width) antialiased to size x size, float32.
 
-    A pass is a product with a matrix of weights per image, so the whole batch is two batched matrix products.
+    Rows come first, and each pass is rounded to 8 bits. A pass is a product with a matrix of weights per
+    image, so the whole batch is two batched matrix products.
     """
     parts = _parts(np.arange(len(images)), images, size * size)
-    if len(parts) > 1:
-        return torch.cat(
-            [
-                resized_crops(
-                    images[rows[0] : rows[-1] + 1], boxes[rows], mirrored[rows], size, interpolation
-                )
-                for rows in parts
-            ]
-        )
+    if len(parts) <= 1:
+        return _resized_crops(images, boxes, mirrored, size, interpolation)
+    found = []
+    for rows in parts:
+        part = images[rows[0] : rows[-1] + 1]
+        found.append(_resized_crops(part, boxes[rows], mirrored[rows], size, interpolation))
+    return torch.cat(found)
+
+
+def _resized_crops(
+    images: Tensor, boxes: np.ndarray, mirrored: np.ndarray, size: int, interpolation: str
+) -> Tensor:
     (B, _, H, W), device = images.shape, images.device
     images = images.float()
     top, left, height, width = uploaded(boxes.T.astype(np.float32, order="C"), device).view(4, -1, 1, 1)
@@ -237,7 +95,10 @@ def _whole(pixels: Tensor) -> Tensor:
 
 
 def _weights(start: Tensor, length: Tensor, extent: int, size: int, interpolation: str) -> Tensor:
-    """(B, size, extent): the share of every pixel of a line in each of `size` that cover the part of it from `start` (B, 1, 1) on."""
+    """(B, size, extent): the share of every pixel of a line in each of `size` that cover a part of it.
+
+    The part is `length` (B, 1, 1) pixels from `start` (B, 1, 1) on.
+    """
     scale = length / size
     place = torch.arange(size, device=start.device, dtype=torch.float32).view(1, -1, 1)
     pixel = torch.arange(extent, device=start.device, dtype=torch.float32).view(1, 1, -1)
@@ -245,10 +106,8 @@ def _weights(start: Tensor, length: Tensor, extent: int, size: int, interpolatio
     if interpolation == "bilinear":
         weights = (1 - distance).clamp_(min=0)
     else:  # Keys' cubic with a = -1/2
-        near, far = (
-            (1.5 * distance - 2.5) * distance * distance + 1,
-            ((-0.5 * distance + 2.5) * distance - 4) * distance + 2,
-        )
+        near = (1.5 * distance - 2.5) * distance * distance + 1
+        far = ((-0.5 * distance + 2.5) * distance - 4) * distance + 2
         weights = torch.where(distance < 1, near, torch.where(distance < 2, far, 0.0))
     weights = weights * ((pixel >= start) & (pixel < start + length))
     return weights / weights.sum(2, keepdim=True)

@@ -1,7 +1,8 @@
-"""What happens to each training image: an AutoAugment policy, a random resized crop and a flip, with torchvision's probabilities.
+"""What happens to each training image: an AutoAugment policy, a random resized crop and a flip.
 
-The numbers are counter-based: those of an image depend on the key (data seed, augmentation, pass) and its index alone, and are drawn for a
-whole batch at once. Cubuk et al., "AutoAugment", CVPR 2019; the policies are torchvision's.
+The numbers are counter-based: those of an image depend on the key (data seed, augmentation, pass) and its
+index alone, and are drawn for a whole batch at once. Cubuk et al., "AutoAugment", CVPR 2019; policies and
+probabilities are torchvision's.
 """
 
 import math
@@ -17,56 +18,48 @@ POLICIES = {"autoaugment-cifar10": "cifar10", "autoaugment-imagenet": "imagenet"
 ATTEMPTS = 10  # to find a crop that fits
 ASPECT = (3 / 4, 4 / 3)
 BINS = 10  # of a magnitude
-LARGEST = {
-    "ShearX": 0.3,
-    "ShearY": 0.3,
-    "Rotate": 30.0,
-    "Brightness": 0.9,
-    "Color": 0.9,
-    "Contrast": 0.9,
-    "Sharpness": 0.9,
-}
+LARGEST = {"ShearX": 0.3, "ShearY": 0.3, "Rotate": 30.0}
+LARGEST |= dict.fromkeys(("Brightness", "Color", "Contrast", "Sharpness"), 0.9)
 SIGNED = {*LARGEST, "TranslateX", "TranslateY"}
 
 
 @dataclass(frozen=True)
 class Draws:
-    """For B images: the operation ("": none) and its signed magnitude in each of two slots, (2, B); the crop's top, left, height and width, (B, 4);
-    whether it is mirrored, (B,)."""
+    """What happens to B images, in this order."""
 
-    operations: np.ndarray
-    magnitudes: np.ndarray
-    boxes: np.ndarray
-    mirrored: np.ndarray
+    operations: np.ndarray  # (2, B), in each of two slots; "" for none
+    magnitudes: np.ndarray  # (2, B), signed
+    boxes: np.ndarray  # (B, 4), the crop's top, left, height and width
+    mirrored: np.ndarray  # (B,)
 
 
 def draw(transform: Transform, sizes: np.ndarray, key: tuple, indices: np.ndarray) -> Draws:
-    """The draws for images of these sizes (B, 2), height and width; row i depends on the key and indices[i] alone."""
+    """The draws for images of these sizes, (B, 2); row i depends on the key and indices[i] alone."""
     numbers = uniforms(indices, 8 + 2 * ATTEMPTS, *key)
-    policy, applied, positive, (top, left, flip) = (
-        numbers[:, 0],
-        numbers[:, 1:3],
-        numbers[:, 3:5],
-        numbers[:, 5:8].T,
-    )
+    top, left, flip = numbers[:, 5:8].T
     operations, magnitudes = np.full((2, len(indices)), "", object), np.zeros((2, len(indices)))
     if transform.augment in POLICIES:
-        table = policies(POLICIES[transform.augment])
-        chosen = (policy * len(table)).astype(int)
-        for slot in (0, 1):
-            names, chances, bins = (
-                np.array([entry[slot][part] for entry in table], object)[chosen] for part in range(3)
-            )
-            taken = applied[:, slot] <= chances.astype(float)
-            operations[slot, taken] = names[taken]
-            for name in dict.fromkeys(names[taken]):
-                rows = np.flatnonzero(taken & (names == name))
-                values = magnitude(name, bins[rows], sizes[rows])
-                magnitudes[slot, rows] = np.where(
-                    (positive[rows, slot] < 0.5) & (name in SIGNED), -values, values
-                )
+        _draw_operations(policies(POLICIES[transform.augment]), sizes, numbers, operations, magnitudes)
     boxes = crops(sizes, transform.crop_scale, *np.split(numbers[:, 8:], 2, axis=1), top, left)
     return Draws(operations, magnitudes, boxes, (flip < 0.5) & (transform.augment == "crop-flip"))
+
+
+def _draw_operations(
+    table: list, sizes: np.ndarray, numbers: np.ndarray, operations: np.ndarray, magnitudes: np.ndarray
+) -> None:
+    """Put the operations of a policy drawn for each image, and their magnitudes, into both slots."""
+    policy, applied, positive = numbers[:, 0], numbers[:, 1:3], numbers[:, 3:5]
+    chosen = (policy * len(table)).astype(int)
+    for slot in (0, 1):
+        columns = zip(*(entry[slot] for entry in table), strict=True)
+        names, chances, bins = (np.array(column, object)[chosen] for column in columns)
+        taken = applied[:, slot] <= chances.astype(float)
+        operations[slot, taken] = names[taken]
+        for name in dict.fromkeys(names[taken]):
+            rows = np.flatnonzero(taken & (names == name))
+            values = magnitude(name, bins[rows], sizes[rows])
+            negative = (positive[rows, slot] < 0.5) & (name in SIGNED)
+            magnitudes[slot, rows] = np.where(negative, -values, values)
 
 
 @cache
@@ -78,9 +71,11 @@ def policies(name: str) -> list:
 
 
 def magnitude(name: str, bins: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """Magnitudes (B,) of an operation's bins 0..9, without sign: slope of a shear, pixels, degrees, change of a factor, bits, threshold.
+    """Magnitudes (B,), without sign, of an operation's bins 0..9.
 
-    To the last bit those of torchvision, which computes them in float32: Pillow cuts its results, so that a last bit can be a level.
+    They are the slope of a shear, pixels, degrees, change of a factor, bits or threshold, and to the last bit
+    those of torchvision, which computes in float32: Pillow cuts its results, so that a last bit can be a
+    level.
     """
     index = np.array([0 if one is None else one for one in bins])
     if name == "Posterize":
@@ -107,9 +102,10 @@ def crops(
     top: np.ndarray,
     left: np.ndarray,
 ) -> np.ndarray:
-    """Boxes (B, 4) of random resized crops from numbers in [0, 1): `area` and `aspect` (B, attempts), `top` and `left` (B,).
+    """Boxes (B, 4) of random resized crops from numbers in [0, 1).
 
-    An area in [smallest, 1] of the image and a log-uniform aspect in [3/4, 4/3] until they fit, else the largest central crop of such an aspect.
+    `area` and `aspect` are (B, attempts), `top` and `left` (B,). The first area in [smallest, 1] of the image
+    and log-uniform aspect in [3/4, 4/3] that fit are taken, else the largest central crop of such an aspect.
     """
     height, width = sizes.T
     areas = (height * width)[:, None] * (smallest + (1 - smallest) * area)

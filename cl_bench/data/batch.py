@@ -11,13 +11,11 @@ from cl_bench.nn.backbone import Backbone
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Network input (B, 3, S, S), labels (B,) as positions in the class order (None where they are to be predicted) and, of images that always
-    enter in the same way, where their un-prompted features are `known`. Which images these are is nobody's business: test images come in
-    the order of their tasks."""
+    """Network input and what belongs to it, not which images these are: test images come in task order."""
 
-    images: Tensor
-    labels: Tensor | None = None
-    known: Known | None = None
+    images: Tensor  # (B, 3, S, S)
+    labels: Tensor | None = None  # (B,), positions in the class order; None where they are to be predicted
+    known: Known | None = None  # the un-prompted features of images that always enter in the same way
 
     def __len__(self) -> int:
         return len(self.images)
@@ -32,9 +30,8 @@ class Batch:
 
     def split(self, size: int) -> list["Batch"]:
         """Parts of at most `size` images."""
-        parts = [slice(start, start + size) for start in range(0, len(self), size)]
-        labels, known = (
-            [None if values is None else values[part] for part in parts]
-            for values in (self.labels, self.known)
-        )
-        return [Batch(self.images[part], *rest) for part, *rest in zip(parts, labels, known, strict=True)]
+        return [self._part(slice(start, start + size)) for start in range(0, len(self), size)]
+
+    def _part(self, rows: slice) -> "Batch":
+        optional = (self.labels, self.known)
+        return Batch(self.images[rows], *(None if values is None else values[rows] for values in optional))

@@ -8,17 +8,12 @@ import shutil
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import platformdirs
 
 from cl_bench.config import canonical_json
-from cl_bench.data.source import _loaded
 from cl_bench.errors import InputError
-
-if TYPE_CHECKING:
-    pass
 
 
 def data_folder(name: str) -> Path:
@@ -47,8 +42,8 @@ def cached_arrays(key: dict, build: Callable[[], dict[str, np.ndarray]]) -> dict
 def cached_files(key: dict, build: Callable[[Path], None]) -> dict[str, np.ndarray]:
     """The .npy files `build` writes into the folder it is given, memory-mapped by name.
 
-    Built once per `key` by one process while others wait, and moved into place whole or not at all. Raises InputError when the cache folder
-    cannot be written.
+    Built once per `key` by one process while others wait, and moved into place whole or not at all. Raises
+    InputError when the cache folder cannot be written.
     """
     folder = cache_folder() / hashlib.sha256(canonical_json(key).encode()).hexdigest()[:24]
     try:
@@ -59,10 +54,19 @@ def cached_files(key: dict, build: Callable[[Path], None]) -> dict[str, np.ndarr
                 if not _is_whole(folder):
                     _write(folder, key, build)
     except OSError as error:
-        raise InputError(
-            f"cannot write the image cache {folder.parent}: {error.strerror or error}; set CL_BENCH_CACHE to a writable folder with enough space"
-        ) from error
+        what_to_do = "set CL_BENCH_CACHE to a writable folder with enough space"
+        reason = f"{error.strerror or error}; {what_to_do}"
+        raise InputError(f"cannot write the image cache {folder.parent}: {reason}") from error
     return _loaded(folder)
+
+
+def _loaded(folder: Path) -> dict[str, np.ndarray]:
+    """The arrays of a folder. Raises InputError for one that is no array any more."""
+    try:
+        return {path.stem: np.load(path, mmap_mode="r") for path in sorted(folder.glob("*.npy"))}
+    except (OSError, ValueError, EOFError) as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"the image cache {folder} is damaged ({reason}); remove it and repeat") from error
 
 
 def _is_whole(folder: Path) -> bool:
@@ -74,7 +78,7 @@ def _is_whole(folder: Path) -> bool:
 
 
 def _write(folder: Path, key: dict, build: Callable[[Path], None]) -> None:
-    """Build beside `folder` and rename; the lock is held, so whatever lies beside it is what a killed process left."""
+    """Build beside `folder` and rename; the lock is held, so what lies there is left by a killed process."""
     for left in folder.parent.glob(f"{folder.name}.*.partial"):
         shutil.rmtree(left, ignore_errors=True)
     partial = folder.with_name(f"{folder.name}.{uuid.uuid4().hex[:8]}.partial")
@@ -82,9 +86,8 @@ def _write(folder: Path, key: dict, build: Callable[[Path], None]) -> None:
     try:
         build(partial)
         sizes = {path.name: path.stat().st_size for path in partial.glob("*.npy")}
-        (partial / "key.json").write_text(
-            json.dumps({"key": key, "sizes": sizes}, indent=1), encoding="utf-8"
-        )
+        facts = json.dumps({"key": key, "sizes": sizes}, indent=1)
+        (partial / "key.json").write_text(facts, encoding="utf-8")
         if folder.exists():
             shutil.rmtree(folder)
         partial.rename(folder)

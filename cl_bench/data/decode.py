@@ -1,8 +1,9 @@
 """Image files to uint8 arrays, in as many threads as the process has cores; damaged files are named.
 
-`as_seen` is the one convention for images of unknown origin, under the name `CONVENTION`: turned as EXIF says; transparency over white; gray of
-more than 8 bits scaled by the bits that are used; the first of several frames; CMYK and the like as Pillow converts them, without color
-profiles. What cannot be known, or would vanish, is refused. `as_published` is what published code does with its own images.
+`as_seen` is the one convention for images of unknown origin, under the name `CONVENTION`: turned as EXIF
+says; transparency over white; gray of more than 8 bits scaled by the bits that are used; the first of several
+frames; CMYK and the like as Pillow converts them, without color profiles. What cannot be known, or would
+vanish, is refused. `as_published` is what published code does with its own images.
 """
 
 import io
@@ -37,14 +38,15 @@ FEATURES = (
     "converted from CMYK",
 )
 TURNED, OVER_WHITE, DEEP, FIRST_FRAME, CMYK = (1 << place for place in range(len(FEATURES)))
+NO_WHITE = "of which none is known to be white; save it with 8 or 16 bits"
 
 
 @dataclass(frozen=True)
 class Measure:
-    """What an image set must know of a file before decoding it: (width, height) as seen, and the bits that its gray values use."""
+    """What an image set must know of a file before decoding it."""
 
-    size: tuple[int, int]
-    bits: int = 8
+    size: tuple[int, int]  # (width, height) as seen
+    bits: int = 8  # that its gray values use
 
 
 def in_threads(function: Callable, items: Sequence, description: str | None) -> Iterator:
@@ -65,21 +67,19 @@ def readable(path: Path) -> Iterator[None]:
     except InputError:
         raise
     except Exception as error:  # Pillow's readers raise what they like
-        unknown = isinstance(error, UnidentifiedImageError)
-        reason = (
-            "Pillow knows no such format" if unknown else " ".join(str(error).split()) or type(error).__name__
-        )
+        reason = " ".join(str(error).split()) or type(error).__name__
+        if isinstance(error, UnidentifiedImageError):
+            reason = "Pillow knows no such format"
         raise InputError(f"cannot read image {path}: {reason}; repair, convert or remove it") from error
 
 
 @contextmanager
 def opened(path: Path, content: bytes | None = None) -> Iterator[Image.Image]:
-    """The image before its pixels are read; `content` are the file's bytes where they have been read already."""
+    """The image before its pixels are read; `content` are the file's bytes where they are known already."""
     with readable(path), Image.open(path if content is None else io.BytesIO(content)) as image:
         if image.width * image.height > LARGEST:
-            raise InputError(
-                f"{path} says that it has {image.width} x {image.height} pixels, more than {LARGEST:,}; scale it down or remove it"
-            )
+            pixels = f"{image.width} x {image.height} pixels, more than {LARGEST:,}"
+            raise InputError(f"{path} says that it has {pixels}; scale it down or remove it")
         yield image
 
 
@@ -90,17 +90,16 @@ def size(path: Path) -> tuple[int, int]:
 
 
 def as_published(path: Path, content: bytes | None = None) -> Image.Image:
-    """The image as `Image.open(path).convert("RGB")` of published code has it: EXIF is ignored, transparency dropped."""
+    """As `Image.open(path).convert("RGB")` of published code: EXIF is ignored, transparency dropped."""
     with opened(path, content) as image:
         return image.convert("RGB")
 
 
 def measure(path: Path) -> Measure:
-    """Size and depth as `as_seen` will find them; pixels are read only where the header does not tell. Raises InputError."""
+    """Size and depth as `as_seen` will find them, from the header where that tells. Raises InputError."""
     with opened(path) as image:
-        turned = image.width != image.height and _is_turned(
-            image, path.read_bytes() if image.format == "PNG" else b""
-        )
+        content = path.read_bytes() if image.format == "PNG" and image.width != image.height else b""
+        turned = image.width != image.height and _is_turned(image, content)
         bits = _bits_used(path, image) if _is_deep(image) else 8
         return Measure(ImageOps.exif_transpose(image).size if turned else image.size, bits)
 
@@ -108,16 +107,15 @@ def measure(path: Path) -> Measure:
 def as_seen(path: Path, content: bytes, bits: int) -> tuple[Image.Image, int]:
     """The image as RGB, as a person sees it, and what was done for that (a number whose bits are `FEATURES`).
 
-    `bits` is the depth of gray values where they have more than 8 bits: the largest of the image set. Raises InputError.
+    `bits` is the depth of gray values of more than 8 bits: the largest of the image set. Raises InputError.
     """
     with opened(path, content) as image:
         done = FIRST_FRAME if getattr(image, "is_animated", False) else 0
         if done:
             image.seek(0)
         turned = _is_turned(image, content)
-        upper_half = image.mode in ("RGB", "RGBA", "CMYK") and ";16" in str(
-            image.tile
-        )  # Pillow keeps the upper 8 of 16 bits a color
+        # Pillow keeps the upper 8 of 16 bits a color
+        upper_half = image.mode in ("RGB", "RGBA", "CMYK") and ";16" in str(image.tile)
         image.load()
         if turned:
             image, done = ImageOps.exif_transpose(image), done | TURNED
@@ -134,7 +132,7 @@ def as_seen(path: Path, content: bytes, bits: int) -> tuple[Image.Image, int]:
 
 
 def _is_turned(image: Image.Image, content: bytes) -> bool:
-    """Whether EXIF says so. Pillow decodes a PNG to look for it, which is spared where the file has nothing like it."""
+    """Whether EXIF says so. Pillow decodes a PNG to look for it, which is spared where there is none."""
     if image.format == "PNG" and not any(mark in content for mark in (b"eXIf", b"exif", b"adobe.xmp")):
         return False
     return image.getexif().get(ORIENTATION, 1) in range(2, 9)
@@ -147,18 +145,13 @@ def _is_deep(image: Image.Image) -> bool:
 def _gray(path: Path, image: Image.Image) -> np.ndarray:
     """Gray values of more than 8 bits. Raises InputError where it is not known which of them is white."""
     if image.mode == "F":
-        raise InputError(
-            f"{path} has floating-point values, of which none is known to be white; save it with 8 or 16 bits"
-        )
+        raise InputError(f"{path} has floating-point values, {NO_WHITE}")
     if "transparency" in image.info or (image.format == "TIFF" and image.tag_v2.get(262) == 0):
-        raise InputError(
-            f"{path} has 16-bit gray values with a transparent one or with white as 0; save it with 8 bits"
-        )
+        unusual = "16-bit gray values with a transparent one or with white as 0"
+        raise InputError(f"{path} has {unusual}; save it with 8 bits")
     values = np.asarray(image)
     if values.min() < 0 or values.max() >= 1 << 16:
-        raise InputError(
-            f"{path} has values from {values.min()} to {values.max()}, of which none is known to be white; save it with 8 or 16 bits"
-        )
+        raise InputError(f"{path} has values from {values.min()} to {values.max()}, {NO_WHITE}")
     return values
 
 
@@ -178,31 +171,25 @@ def _shallow(path: Path, image: Image.Image, bits: int) -> Image.Image:
 
 def _require_full_range(path: Path, image: Image.Image) -> None:
     highest = [high for _, high in image.getextrema()]
-    ink_alone = (
-        image.mode == "RGBA" and not any(highest[:3]) and highest[3] >= 64
-    )  # its shape is in the alpha channel
+    # a shape in the alpha channel alone may be black
+    ink_alone = image.mode == "RGBA" and not any(highest[:3]) and highest[3] >= 64
     if max(highest[:3]) < 64 and not ink_alone:
-        raise InputError(
-            f"{path} has 16-bit colors that use 14 bits or fewer, of which Pillow keeps the upper 8; save it with 8 bits a color"
-        )
+        few = "16-bit colors that use 14 bits or fewer, of which Pillow keeps the upper 8"
+        raise InputError(f"{path} has {few}; save it with 8 bits a color")
 
 
 def _is_transparent(image: Image.Image) -> bool:
-    palette = image.palette.mode if image.mode == "P" and image.palette else ""
-    return (
-        image.mode in ("LA", "La", "PA", "RGBA", "RGBa")
-        or "transparency" in image.info
-        or palette.endswith("A")
-    )
+    if image.mode in ("LA", "La", "PA", "RGBA", "RGBa") or "transparency" in image.info:
+        return True
+    return image.mode == "P" and image.palette is not None and image.palette.mode.endswith("A")
 
 
 def _over_white(path: Path, layered: Image.Image) -> Image.Image:
     """The image laid over white. Raises InputError where all that it shows vanishes there."""
     seen = Image.alpha_composite(Image.new("RGBA", layered.size, "white"), layered).convert("RGB")
     if _is_even(seen) and not _is_even(layered):
-        raise InputError(
-            f"{path} shows nothing over white, where transparent images are laid; lay it over another color and save it without transparency"
-        )
+        what_to_do = "lay it over another color and save it without transparency"
+        raise InputError(f"{path} shows nothing over white, where transparent images are laid; {what_to_do}")
     return seen
 
 
@@ -211,7 +198,7 @@ def _is_even(image: Image.Image) -> bool:
 
 
 def stream_npy(path: Path, shape: tuple[int, ...], arrays: Iterable[np.ndarray]) -> None:
-    """Write uint8 arrays one after the other as one .npy file of the given shape, without holding more than one of them."""
+    """Write uint8 arrays one after the other as one .npy file of the given shape, holding one at a time."""
     with open(path, "wb") as file:
         np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
         start = file.tell()

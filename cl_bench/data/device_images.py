@@ -9,10 +9,10 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Frames:
-    """uint8 images on the device, (B, H, W, 3); those smaller than H x W lie in the top left corner, black around. `sizes` (B, 2): height, width."""
+    """uint8 images on the device; those smaller than H x W lie in the top left corner, black around."""
 
-    pixels: Tensor
-    sizes: np.ndarray
+    pixels: Tensor  # (B, H, W, 3)
+    sizes: np.ndarray  # (B, 2), height and width
 
 
 def uploaded(array: np.ndarray, device: torch.device) -> Tensor:
@@ -25,7 +25,7 @@ class OnDevice:
     """uint8 images of one or of differing sizes, end to end in a device's memory."""
 
     def __init__(self, pixels: Tensor, sizes: np.ndarray):
-        """`pixels` (total, 3) are the images' pixels one after the other, row by row; `sizes` (N, 2) are their heights and widths."""
+        """`pixels` (total, 3) are those of all images, row by row; `sizes` (N, 2) heights and widths."""
         self._pixels, self._sizes = pixels, sizes
         self._starts = np.cumsum([0, *sizes.prod(axis=1)[:-1]])
         self._equal = len(sizes) > 0 and bool((sizes == sizes[0]).all())
@@ -42,7 +42,10 @@ class OnDevice:
 
 
 def gathered(pixels: Tensor, starts: Tensor, sizes: np.ndarray) -> Tensor:
-    """Images in the top left corners of equal black frames, (B, H, W, 3), from their pixels (total, 3); `starts` (B,) are those of the first ones."""
+    """Images in the top left corners of equal black frames, (B, H, W, 3), from pixels (total, 3).
+
+    `starts` (B,) are the places of each image's first pixel, `sizes` (B, 2) heights and widths.
+    """
     height, width = uploaded(np.ascontiguousarray(sizes.T), pixels.device).view(2, -1, 1, 1)
     y = torch.arange(int(sizes[:, 0].max()), device=pixels.device).view(1, -1, 1)
     x = torch.arange(int(sizes[:, 1].max()), device=pixels.device).view(1, 1, -1)
@@ -52,6 +55,6 @@ def gathered(pixels: Tensor, starts: Tensor, sizes: np.ndarray) -> Tensor:
 
 
 def packed(images: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Images (h, w, 3) as pixels (total, 3) end to end, and which of those is each one's first, (B,): what `gathered` takes."""
+    """Images (h, w, 3) as pixels (total, 3), and places of their first ones, (B,): what `gathered` takes."""
     rows = [image.reshape(-1, 3) for image in images]
     return np.concatenate(rows), np.cumsum([0, *map(len, rows[:-1])])

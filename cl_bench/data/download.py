@@ -1,4 +1,4 @@
-"""Downloads and archives: fetched once, verified by digest, resumed where the server allows it, unpacked whole or not at all."""
+"""Downloads and archives: fetched once, verified by digest, resumed where possible, unpacked whole."""
 
 import json
 import shutil
@@ -23,22 +23,19 @@ pooch.get_logger().setLevel("WARNING")
 
 
 def fetch(url: str, target: Path, digest: str) -> Path:
-    """The file at `target`, downloaded from `url` unless it is there already; its digest ("sha256:..." or "md5:...") is checked either way.
+    """The file at `target`, downloaded from `url` unless it is there; the digest ("md5:...") must be its own.
 
-    A broken download leaves `<target>.part`, from which the next call goes on. Raises InputError with what to do by hand.
+    A broken download leaves `<target>.part`, from which the next call goes on. Raises InputError with what to
+    do by hand.
     """
     algorithm, _, known = digest.partition(":")
-    _download(
-        url,
-        target,
-        lambda: pooch.file_hash(str(target), algorithm) == known,
-        f"its {algorithm} is not {known[:12]}...",
-    )
+    otherwise = f"its {algorithm} is not {known[:12]}..."
+    _download(url, target, lambda: pooch.file_hash(str(target), algorithm) == known, otherwise)
     return target
 
 
 def fetch_unpublished(url: str, target: Path, manifest: Path) -> Path:
-    """As `fetch` for a file of which nobody publishes a digest: it must be what `remember` wrote into `manifest`, if that knows it."""
+    """As `fetch` where no digest is published: the file must be the one that `remember` knows, if any."""
     known = _known(manifest).get(url)
     otherwise = f"size or sha256 differ from those of its first use, in {manifest}"
     _download(url, target, lambda: known is None or _fingerprint(target) == known, otherwise)
@@ -57,9 +54,8 @@ def _known(manifest: Path) -> dict:
     try:
         return dict(json.loads(manifest.read_text(encoding="utf-8"))) if manifest.exists() else {}
     except (OSError, ValueError, TypeError, RecursionError) as error:
-        raise InputError(
-            f"{manifest}, the notes of archives used before, cannot be read ({type(error).__name__}); remove it and repeat"
-        ) from error
+        reason = f"cannot be read ({type(error).__name__}); remove it and repeat"
+        raise InputError(f"{manifest}, the notes of archives used before, {reason}") from error
 
 
 def _fingerprint(path: Path) -> dict:
@@ -71,13 +67,8 @@ def _download(url: str, target: Path, is_right: Callable[[], bool], otherwise: s
         was_there = target.exists()
         if not was_there:
             target.parent.mkdir(parents=True, exist_ok=True)
-            pooch.retrieve(
-                url,
-                None,
-                fname=target.name,
-                path=target.parent,
-                downloader=_Resuming(target.with_name(f"{target.name}.part")),
-            )
+            resuming = _Resuming(target.with_name(f"{target.name}.part"))
+            pooch.retrieve(url, None, fname=target.name, path=target.parent, downloader=resuming)
         if is_right():
             return
         if was_there:
@@ -85,13 +76,11 @@ def _download(url: str, target: Path, is_right: Callable[[], bool], otherwise: s
         target.unlink()
         raise InputError(f"what {url} sent is not the expected file ({otherwise}); it was not kept")
     except requests.RequestException as error:
-        raise InputError(
-            f"cannot download {url} ({type(error).__name__}); repeat to go on, or place the file yourself as {target}"
-        ) from error
+        what_to_do = f"repeat to go on, or place the file yourself as {target}"
+        raise InputError(f"cannot download {url} ({type(error).__name__}); {what_to_do}") from error
     except OSError as error:
-        raise InputError(
-            f"cannot write {target}: {error.strerror or error}; free space or choose another --root"
-        ) from error
+        reason = f"{error.strerror or error}; free space or choose another --root"
+        raise InputError(f"cannot write {target}: {reason}") from error
 
 
 class _Resuming:
@@ -102,50 +91,49 @@ class _Resuming:
 
     def __call__(self, url: str, output_file: str, pooch_: object) -> None:
         have = self._part.stat().st_size if self._part.exists() else 0
-        with requests.get(
-            url, stream=True, timeout=60, headers={"Range": f"bytes={have}-"} if have else {}
-        ) as response:
+        wanted = {"Range": f"bytes={have}-"} if have else {}
+        with requests.get(url, stream=True, timeout=60, headers=wanted) as response:
             if response.status_code == 416:  # the part is not a beginning of this file
                 self._part.unlink()
                 return self(url, output_file, pooch_)
             response.raise_for_status()
-            resumed = response.status_code == 206
+            have = have if response.status_code == 206 else 0
             length = response.headers.get("Content-Length")
-            total = None if length is None else int(length) + (have if resumed else 0)
-            columns = (
-                TextColumn("{task.description}", markup=False),
-                BarColumn(),
-                DownloadColumn(),
-                TimeRemainingColumn(),
-            )
-            with (
-                open(self._part, "ab" if resumed else "wb") as file,
-                Progress(*columns, console=Console(stderr=True)) as bars,
-            ):
-                task = bars.add_task(
-                    visible(self._part.name.removesuffix(".part")),
-                    total=total,
-                    completed=have if resumed else 0,
-                )
-                for chunk in response.iter_content(CHUNK_BYTES):
-                    file.write(chunk)
-                    bars.advance(task, len(chunk))
+            total = None if length is None else int(length) + have
+            self._write(response, have, total)
         if total is not None and self._part.stat().st_size < total:
             raise requests.ConnectionError(f"{url} ended after {self._part.stat().st_size} of {total} bytes")
         shutil.move(self._part, output_file)
 
+    def _write(self, response: requests.Response, have: int, total: int | None) -> None:
+        """Put what comes behind the `have` bytes that are there, with a bar."""
+        shown = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            DownloadColumn(),
+            TimeRemainingColumn(),
+        )
+        name = visible(self._part.name.removesuffix(".part"))
+        with (
+            open(self._part, "ab" if have else "wb") as file,
+            Progress(*shown, console=Console(stderr=True)) as bars,
+        ):
+            task = bars.add_task(name, total=total, completed=have)
+            for chunk in response.iter_content(CHUNK_BYTES):
+                file.write(chunk)
+                bars.advance(task, len(chunk))
+
 
 def unpack(archive: Path, folder: str, root: Path, members: Collection[str] | None = None) -> Path:
-    """`root/folder` from a tar or zip archive, moved into place once it is whole; an archive with a member that would leave it is refused.
+    """`root/folder` from a tar or zip archive, moved into place once it is whole.
 
-    `members` are the paths within the folder that are wanted (None: all). Raises InputError when the archive is damaged, unsafe, or lacks
-    one of them, and when `root/folder` exists.
+    `members` are the paths within the folder that are wanted (None: all). Raises InputError when the archive
+    is damaged, lacks one of them or has a member that would leave its folder, and when `root/folder` exists.
     """
     target = root / folder
     if target.exists():
-        raise InputError(
-            f"{target} exists but is not complete; move it away and repeat (nothing of yours is deleted)"
-        )
+        what_to_do = "move it away and repeat (nothing of yours is deleted)"
+        raise InputError(f"{target} exists but is not complete; {what_to_do}")
     partial = root / f".{folder}.{uuid.uuid4().hex[:8]}.partial"
     wanted = None if members is None else {f"{folder}/{member}" for member in members}
     try:
@@ -160,16 +148,14 @@ def unpack(archive: Path, folder: str, root: Path, members: Collection[str] | No
         missing = sorted(name for name in wanted or () if not (partial / name).is_file())
         if missing:
             more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-            raise InputError(
-                f"{archive} lacks {missing[0]}{more}, which the split lists name; it is not the expected archive"
-            )
+            lacking = f"{missing[0]}{more}, which the split lists name"
+            raise InputError(f"{archive} lacks {lacking}; it is not the expected archive")
         (partial / folder).rename(target)
     except tarfile.FilterError as error:
         raise InputError(f"{archive} holds an unsafe member and was not unpacked: {error}") from error
     except UNREADABLE_ARCHIVE as error:
-        raise InputError(
-            f"{archive} is damaged or not packed as expected: {_reason(error)}; remove it and repeat"
-        ) from error
+        reason = f"{_reason(error)}; remove it and repeat"
+        raise InputError(f"{archive} is damaged or not packed as expected: {reason}") from error
     except OSError as error:
         raise InputError(f"cannot unpack {archive} to {root}: {error.strerror or error}") from error
     finally:
@@ -178,7 +164,7 @@ def unpack(archive: Path, folder: str, root: Path, members: Collection[str] | No
 
 
 def _reason(error: Exception) -> str:
-    """What is wrong with an archive, in one line; readers say "password required" and "compression method" for what they cannot do."""
+    """What is wrong with an archive, in one line, such as a password or compression that its reader lacks."""
     return " ".join(str(error).split()) or type(error).__name__
 
 
@@ -186,21 +172,19 @@ def _require_space(archive: Path, name: str, size: int, root: Path) -> None:
     """Raises InputError for a member that says of itself that it is larger than what is free."""
     free = shutil.disk_usage(root).free
     if not 0 <= size <= free:
-        raise InputError(
-            f"{archive}: {name!r} has {size:,} bytes by its header, and {free:,} are free in {root}; free space or remove the archive"
-        )
+        sizes = f"{size:,} bytes by its header, and {free:,} are free in {root}"
+        raise InputError(f"{archive}: {name!r} has {sizes}; free space or remove the archive")
 
 
 def _members(archive: Path) -> Iterator[tuple[str, int, Callable[[Path], None]]]:
-    """(name, bytes, function that extracts it below a folder) of every file, each checked to stay below that folder."""
+    """(name, bytes, function that extracts it below a folder) of every file; none leaves that folder."""
     if zipfile.is_zipfile(archive):
         with zipfile.ZipFile(archive) as zipped:
             for item in zipped.infolist():
                 path = PurePosixPath(item.filename.replace("\\", "/"))
                 if path.is_absolute() or ".." in path.parts:
-                    raise InputError(
-                        f"{archive} holds an unsafe member and was not unpacked: {item.filename!r} is outside the destination"
-                    )
+                    outside = f"{item.filename!r} is outside the destination"
+                    raise InputError(f"{archive} holds an unsafe member and was not unpacked: {outside}")
                 if not item.is_dir():
                     yield item.filename, item.file_size, lambda below, item=item: zipped.extract(item, below)
         return
@@ -208,8 +192,5 @@ def _members(archive: Path) -> Iterator[tuple[str, int, Callable[[Path], None]]]
         for item in tar:
             safe = tarfile.data_filter(item, "/destination")
             if safe.isfile():
-                yield (
-                    safe.name.removeprefix("./"),
-                    safe.size,
-                    lambda below, item=item: tar.extract(item, below, filter="data"),
-                )
+                name = safe.name.removeprefix("./")
+                yield name, safe.size, lambda below, item=item: tar.extract(item, below, filter="data")

@@ -1,4 +1,4 @@
-"""Files are known by their content: a digest of each, read again wherever anything suggests that the file is another one."""
+"""Files are known by their content: a digest of each, read again wherever the file may be another one."""
 
 import hashlib
 import json
@@ -18,14 +18,15 @@ FORMAT = 1  # of the stored notes
 STAMPS = 4  # values that the file system gives a file
 SAMPLE = 64  # files that are read again at every opening, drawn anew each time
 LONG = 1000  # files, whose reading takes so long that it shows its progress
-YOUNG_NS = 2_000_000_000  # a file changed so shortly before it was read may change once more within one tick of its clock
+YOUNG_NS = 2_000_000_000  # a file changed so shortly before may change again within one tick of its clock
 
 
 class Fingerprints:
     """Digests of the files below a folder.
 
-    A file is not read again while size, modification time, change time and inode are those of its last reading. Some of the others are
-    read at every opening all the same: where one of them differs, no stamp of this file system is believed.
+    A file is not read again while size, modification time, change time and inode are those of its last
+    reading. A sample is read at every opening all the same: where one differs, no stamp of this file system
+    is believed.
     """
 
     def __init__(self, base: Path, algorithm: str = "sha256"):
@@ -35,14 +36,15 @@ class Fingerprints:
         self._digests: dict[str, str] = {}
 
     def digests(self, paths: Sequence[str], verify: bool = False) -> dict[str, str]:
-        """path below the base -> digest of its content; `verify` reads every file. Raises InputError for one that cannot be read."""
-        known = {} if verify else self._known()
-        stamps = {path: _stamp(self._base / path) for path in paths}
-        believed = {
-            path: known[path][-1]
-            for path, stamp in stamps.items()
-            if path in known and known[path][:-1] == stamp
-        }
+        """Path below the base -> digest of its content; `verify` reads every file.
+
+        Raises InputError for a file that cannot be read.
+        """
+        known, believed = {} if verify else self._known(), {}
+        for path in paths:
+            stamp = _stamp(self._base / path)
+            if path in known and known[path][:-1] == stamp:
+                believed[path] = known[path][-1]
         sample = random.SystemRandom().sample(list(believed), min(SAMPLE, len(believed)))
         if any(self._read(path)[-1] != believed[path] for path in sample):
             believed = {}
@@ -58,28 +60,29 @@ class Fingerprints:
     def content(self, path: str) -> bytes:
         """The file's bytes. Raises InputError where they are not those of its digest."""
         content = _content(self._base / path)
-        if hashlib.new(self._algorithm, content, usedforsecurity=False).hexdigest() != self._digests[path]:
-            raise InputError(
-                f"{self._base / path} changed while it was used; repeat the command once nothing writes there"
-            )
+        if self._digest(content) != self._digests[path]:
+            what_to_do = "repeat the command once nothing writes there"
+            raise InputError(f"{self._base / path} changed while it was used; {what_to_do}")
         return content
+
+    def _digest(self, content: bytes) -> str:
+        return hashlib.new(self._algorithm, content, usedforsecurity=False).hexdigest()
 
     def _read(self, path: str) -> list:
         stamp, now = _stamp(self._base / path), time.time_ns()
-        digest = hashlib.new(self._algorithm, _content(self._base / path), usedforsecurity=False).hexdigest()
+        digest = self._digest(_content(self._base / path))
         young = now - stamp[2] < YOUNG_NS or 0 <= now - stamp[1] < YOUNG_NS
         return [*([None] if young else stamp), digest]
 
     def _known(self) -> dict[str, list]:
         try:
             files = dict(json.loads(self._notes.read_text(encoding="utf-8"))["files"])
-            return {
-                path: found
-                for path, found in files.items()
-                if isinstance(found, list) and len(found) == STAMPS + 1
-            }
         except (OSError, ValueError, KeyError, TypeError, RecursionError):  # the notes only save time
             return {}
+        whole = (
+            path for path, found in files.items() if isinstance(found, list) and len(found) == STAMPS + 1
+        )
+        return {path: files[path] for path in whole}
 
     def _remember(self, files: dict[str, list]) -> None:
         try:

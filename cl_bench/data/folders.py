@@ -1,4 +1,4 @@
-"""What lies in the folders of a data set: the images of each class, and whatever is not used, with the reason."""
+"""What lies in the folders of a data set: the images of each class, and what is not used, with the reason."""
 
 import unicodedata
 from collections.abc import Iterator
@@ -14,34 +14,21 @@ from cl_bench.text.user_text import composed, printable
 NAMED = 3  # of the entries that are not used, the first ones are named
 # of images that Pillow does not read, which are errors to be mended, not files to be skipped
 OTHER_SUFFIXES = {
-    ".heic",
-    ".heif",
-    ".jxl",
-    ".svg",
-    ".exr",
-    ".hdr",
-    ".dcm",
-    ".dng",
-    ".cr2",
-    ".cr3",
-    ".nef",
-    ".arw",
-    ".orf",
-    ".rw2",
-    ".raf",
-}
+    ".heic", ".heif", ".jxl", ".svg", ".exr", ".hdr", ".dcm",
+    ".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".rw2", ".raf",
+}  # fmt: skip
 NO_IMAGES = ("BUFR", "GRIB", "HDF5", "MPEG", "WMF")  # formats that Pillow recognizes and cannot decode
 NESTED = "in a folder below its class"  # images that only `nested` uses
 
 
 @dataclass
 class Side:
-    """One side of a data set: image files by class, how many of them are reached through links, and what is not used, by reason."""
+    """One side of a data set: the image files of each class, and what is not used."""
 
     root: Path
-    files: dict[str, list[Path]] = field(default_factory=dict)
-    links: int = 0
-    skipped: dict[str, list[Path]] = field(default_factory=dict)
+    files: dict[str, list[Path]] = field(default_factory=dict)  # by class
+    links: int = 0  # how many of the files are reached through links
+    skipped: dict[str, list[Path]] = field(default_factory=dict)  # by reason
 
     def sentence(self) -> str:
         """How much is used, and how much is not and why."""
@@ -65,8 +52,8 @@ class Side:
 def scan(root: Path, nested: bool) -> Side:
     """The side in a folder: a folder a class, images right in it or, with `nested`, also in folders below.
 
-    Links are followed. Raises InputError for folders that cannot be read, classes without images, classes of one name, and, without `nested`,
-    for images in folders below a class.
+    Links are followed. Raises InputError for folders that cannot be read, classes without images, classes of
+    one name, and, without `nested`, for images in folders below a class.
     """
     side = Side(root)
     try:
@@ -76,21 +63,23 @@ def scan(root: Path, nested: bool) -> Side:
         raise InputError(f"cannot read {printable(error.filename or root)}: {reason}") from error
     below = side.skipped.get(NESTED)
     if below:
-        raise InputError(
-            f"{root} has {len(below)} images in folders below a class ({side.names(below)}); use them too with folder:PATH?nested, or move them"
-        )
+        images = f"{len(below)} images in folders below a class ({side.names(below)})"
+        raise InputError(f"{root} has {images}; use them too with folder:PATH?nested, or move them")
     for name, found in side.files.items():
         if not found:
-            left = [
-                f"{len(paths)} {reason}"
-                for reason, paths in side.skipped.items()
-                if any(name in path.parts for path in paths)
-            ]
             raise InputError(
-                f"class {root / name} is empty; expected at least one image"
-                + (f" (skipped: {', '.join(left)})" if left else "")
+                f"class {root / name} is empty; expected at least one image{_skipped(side, name)}"
             )
     return side
+
+
+def _skipped(side: Side, name: str) -> str:
+    """What was skipped of a class, in brackets; "" for nothing."""
+    left = []
+    for reason, paths in side.skipped.items():
+        if any(name in path.parts for path in paths):
+            left.append(f"{len(paths)} {reason}")
+    return f" (skipped: {', '.join(left)})" if left else ""
 
 
 def _look_into(side: Side, nested: bool) -> None:
@@ -113,9 +102,8 @@ def _class_name(folder: Path, side: Side) -> str:
         raise InputError(f"the name of the class folder {printable(folder)} is no text in UTF-8; rename it")
     name = composed(folder.name)
     if name in side.files:
-        raise InputError(
-            f"{side.root} has two folders called {name!r}, whose accents are composed in one and not in the other; rename or join them"
-        )
+        accents = "whose accents are composed in one and not in the other"
+        raise InputError(f"{side.root} has two folders called {name!r}, {accents}; rename or join them")
     return name
 
 
@@ -146,16 +134,14 @@ def _images(folder: Path, nested: bool, side: Side, above: tuple[Path, ...]) -> 
 
 @cache
 def _suffixes() -> frozenset[str]:
-    """Of image formats."""
+    """Those of image formats, whether Pillow reads them or not."""
     known = Image.registered_extensions()
-    return (
-        frozenset(suffix for suffix, kind in known.items() if kind in Image.OPEN and kind not in NO_IMAGES)
-        | OTHER_SUFFIXES
-    )
+    read = {suffix for suffix, kind in known.items() if kind in Image.OPEN and kind not in NO_IMAGES}
+    return frozenset(read | OTHER_SUFFIXES)
 
 
 def _is_image(path: Path) -> bool:
-    """Whether a file claims to be an image, by its suffix or, where that is none of an image's, by how its content begins."""
+    """Whether a file claims to be an image, by its suffix or else by how its content begins."""
     if path.suffix.lower() in _suffixes():
         return True
     try:
@@ -168,23 +154,20 @@ def _is_image(path: Path) -> bool:
 
 
 def pairing(sides: dict[str, Side]) -> None:
-    """Raises InputError for a class that is on one side only, with the one on the other side that looks like it."""
+    """Raises InputError for a class that is on one side only, with one on the other side that is alike."""
     for name, other in zip(sides, reversed(sides), strict=True):
         missing = sorted(set(sides[name].files) - set(sides[other].files))
         if missing:
             alike = next((found for found in sides[other].files if _seen(found) == _seen(missing[0])), None)
-            hint = (
-                f"; {other}/ has {alike!r}, which differs in capitals, spaces or look-alike characters only: rename one"
-                if alike
-                else ""
-            )
             more = f", and {len(missing) - 1} more" if len(missing) > 1 else ""
-            raise InputError(
-                f"{sides[name].root.parent}: class {missing[0]!r} is in {name}/ but not in {other}/{more}{hint}"
-            )
+            if alike:
+                differs = "which differs in capitals, spaces or look-alike characters only"
+                more += f"; {other}/ has {alike!r}, {differs}: rename one"
+            lone = f"class {missing[0]!r} is in {name}/ but not in {other}/{more}"
+            raise InputError(f"{sides[name].root.parent}: {lone}")
 
 
 def _seen(name: str) -> str:
-    """A name without what is hard to see: capitals, spaces, forms of one character, characters without width."""
+    """A name without what is hard to see: capitals, spaces, forms and widths of characters."""
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
     return "".join(c for c in folded if not c.isspace() and unicodedata.category(c) not in ("Cf", "Cc"))

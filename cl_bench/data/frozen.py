@@ -1,4 +1,4 @@
-"""Features of the un-prompted backbone, computed once for every image that always enters the network in the same way."""
+"""Features of the un-prompted backbone, computed once for images that always enter it in the same way."""
 
 from collections.abc import Callable, Sequence
 from weakref import WeakKeyDictionary
@@ -14,17 +14,17 @@ BATCH = 256
 
 
 class FrozenFeatures:
-    """Features (N, D) of images known by position; a part (a task's images) is computed whole, at its first use.
+    """Features (N, D) of images known by position; a part (a task) is computed whole, at its first use.
 
-    What a position's feature is, to the last bit, therefore depends neither on the batch that asked for it nor on where a run was resumed.
+    What a position's feature is, to the last bit, therefore depends neither on the batch that asked for it
+    nor on where a run was resumed.
     """
 
     def __init__(self, sizes: Sequence[int], inputs: Callable[[np.ndarray], Tensor]):
         """`sizes` are the lengths of the parts; `inputs` returns the network input of positions."""
         self._bounds, self._inputs = np.concatenate([[0], np.cumsum(sizes)]), inputs
-        self._kept: WeakKeyDictionary[nn.Module, tuple[Tensor, set[int]]] = (
-            WeakKeyDictionary()
-        )  # features, and the parts that are computed
+        # features, and the parts that are computed
+        self._kept: WeakKeyDictionary[nn.Module, tuple[Tensor, set[int]]] = WeakKeyDictionary()
 
     def of(self, backbone: nn.Module, positions: np.ndarray) -> Tensor:
         """Features (B, D) of positions."""

@@ -26,19 +26,17 @@ class Ragged:
         return self._pixels[end - height * width * 3 : end].reshape(height, width, 3)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ImageSet:
-    """One side of a data set: images (N, H, W, 3) uint8 or `Ragged`, often memory-mapped, and labels (n,), indices into `class_names`.
+    """One side of a data set: N images, often memory-mapped, of which n are chosen, and their labels.
 
     For a run on a GPU the images may lie in its memory, see `cl_bench.data.device_images`.
-    `rows` chooses n of the N images, which stay where they are; None means all of them. `ready` images have been resized and cropped to the
-    network's input already.
     """
 
-    images: "np.ndarray | Ragged | OnDevice"
-    labels: np.ndarray
-    rows: np.ndarray | None = None
-    ready: bool = False
+    images: "np.ndarray | Ragged | OnDevice"  # (N, H, W, 3) uint8, or of differing sizes
+    labels: np.ndarray  # (n,), indices into `class_names`
+    rows: np.ndarray | None = None  # (n,), the chosen images, which stay where they are; None: all of them
+    ready: bool = False  # whether the images are resized and cropped to the network's input already
 
     def __post_init__(self):
         equal = isinstance(self.images, np.ndarray)
@@ -55,12 +53,11 @@ class ImageSet:
 
     def select(self, chosen: np.ndarray) -> "ImageSet":
         """The chosen positions, in that order; no pixel is copied."""
-        return replace(
-            self, labels=self.labels[chosen], rows=chosen if self.rows is None else self.rows[chosen]
-        )
+        rows = chosen if self.rows is None else self.rows[chosen]
+        return replace(self, labels=self.labels[chosen], rows=rows)
 
     def pixels(self, chosen: np.ndarray) -> "np.ndarray | list[np.ndarray] | Frames":
-        """The images at these positions: (B, H, W, 3), or a list of (h, w, 3) where sizes differ, or `Frames` where they are on a device."""
+        """The images at these positions: (B, H, W, 3), (h, w, 3) each where sizes differ, or on a device."""
         rows = chosen if self.rows is None else self.rows[chosen]
         found = self.images[rows]
         return np.asarray(found) if isinstance(found, np.ndarray) else found
@@ -72,16 +69,17 @@ SHARE = 0.25  # of the free memory of a GPU that images may take
 def resident(sides: list[ImageSet], device: torch.device, most: int | None = None) -> list[ImageSet]:
     """The sides, each in the device's memory where it fits beside those before it, else as it is.
 
-    At most `most` bytes are taken: by default a quarter of what is free on a GPU, and nothing elsewhere, where images are at hand already.
+    At most `most` bytes are taken: by default a quarter of what is free on a GPU, and nothing elsewhere,
+    where images are at hand already. A side that stands there twice is moved once.
     """
     if most is None:
         most = int(SHARE * torch.cuda.mem_get_info(device)[0]) if device.type == "cuda" else 0
-    kept: dict[int, ImageSet] = {}
+    kept: dict[ImageSet, ImageSet] = {}
     for side in sides:
-        if id(side) not in kept and (length := _bytes(side)) <= most:
-            kept[id(side)] = _moved(side, device)
+        if side not in kept and (length := _bytes(side)) <= most:
+            kept[side] = _moved(side, device)
             most -= length
-    return [kept.get(id(side), side) for side in sides]
+    return [kept.get(side, side) for side in sides]
 
 
 def _bytes(side: ImageSet) -> int:

@@ -1,4 +1,4 @@
-"""What classes are called in the sentences that a text tower reads: names from a file, and how the sentences come out."""
+"""What classes are called in the sentences that a text tower reads: names from a file, and sentences."""
 
 import re
 from collections.abc import Sequence
@@ -10,34 +10,30 @@ from cl_bench.errors import InputError
 from cl_bench.text.user_text import composed, read
 
 SHOWN = 3  # classes whose sentences are shown
-CODE = re.compile(
-    r"n\d{8}|\d+([ ._-].*)?|[A-Za-z]?\d+"
-)  # such as n01440764, 001.Black_footed_Albatross, c12: no words for a class
+# no words for a class: such as n01440764, 001.Black_footed_Albatross, c12
+CODE = re.compile(r"n\d{8}|\d+([ ._-].*)?|[A-Za-z]?\d+")
 
 
 def read_names(path: Path, classes: Sequence[str]) -> list[str]:
-    """The name of every class from a file of lines "CLASS NAME". Raises InputError with the line that cannot be used."""
+    """The name of every class from lines "CLASS NAME". Raises InputError with the line that is unusable."""
     names = {}
     for number, line in enumerate(composed(read(path, "the names in ")).splitlines(), 1):
         if not line.strip():
             continue
-        named = max(
-            (c for c in classes if line.startswith(c) and line[len(c) :][:1].isspace()), key=len, default=None
-        )
-        if named is None:
-            raise unknown("class", line.split()[0], classes, f"{path}, line {number}")
+        place = f"{path}, line {number}"
+        fitting = [c for c in classes if line.startswith(c) and line[len(c) :][:1].isspace()]
+        if not fitting:
+            raise unknown("class", line.split()[0], classes, place)
+        named = max(fitting, key=len)
         if named in names:
-            raise InputError(f"{path}, line {number}: class {named!r} stands twice; leave one line of it")
+            raise InputError(f"{place}: class {named!r} stands twice; leave one line of it")
         names[named] = " ".join(line[len(named) :].split())
         if not names[named]:
-            raise InputError(
-                f"{path}, line {number}: class {named!r} has no name; expected its folder, then its name"
-            )
+            raise InputError(f"{place}: class {named!r} has no name; expected its folder, then its name")
     missing = [c for c in classes if c not in names]
     if missing:
-        raise InputError(
-            f"{path} names {len(names)} of {len(classes)} classes; {missing[0]!r} is missing; expected a line a class"
-        )
+        lacking = f"{missing[0]!r} is missing; expected a line a class"
+        raise InputError(f"{path} names {len(names)} of {len(classes)} classes; {lacking}")
     return [names[c] for c in classes]
 
 
@@ -50,7 +46,6 @@ def sentences(source: Source) -> tuple[list[str], list[str]]:
     codes = [name for name in names if CODE.fullmatch(name)]
     if not codes:
         return remarks, []
-    return remarks, [
-        f"{source.name}: {len(codes)} of {len(names)} class names look like codes ({', '.join(codes[:SHOWN])}), of which a text tower knows little; "
-        "give names with folder:PATH?names=FILE, a line a class: its folder, then its name"
-    ]
+    alike = f"{len(codes)} of {len(names)} class names look like codes ({', '.join(codes[:SHOWN])})"
+    what_to_do = "give names with folder:PATH?names=FILE, a line a class: its folder, then its name"
+    return remarks, [f"{source.name}: {alike}, of which a text tower knows little; {what_to_do}"]

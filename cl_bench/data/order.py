@@ -23,16 +23,16 @@ def class_order(classes: int, seed: int) -> list[int]:
 def cut(order: Sequence[int], tasks: int) -> tuple[tuple[int, ...], ...]:
     """The order in `tasks` equal parts. Raises InputError when they cannot be equal."""
     if tasks < 1 or len(order) % tasks:
-        divisors = [n for n in range(1, len(order) + 1) if len(order) % n == 0]
+        divisors = ", ".join(str(n) for n in range(1, len(order) + 1) if len(order) % n == 0)
         raise InputError(
-            f"--splits {tasks} does not divide the {len(order)} classes; choose one of {', '.join(map(str, divisors))}"
+            f"--splits {tasks} does not divide the {len(order)} classes; choose one of {divisors}"
         )
     size = len(order) // tasks
     return tuple(tuple(order[i : i + size]) for i in range(0, len(order), size))
 
 
 def resolve(text: str | None, run_seed: int, class_names: Sequence[str]) -> tuple[str, int | None, list[int]]:
-    """(kind, seed, order) of `--order`: a seed, "nsp2:SEED", "natural", or a file; None means the run's own seed.
+    """(kind, seed, order) of `--order`: a seed, "nsp2:SEED", "natural" or a file; None is the run's own seed.
 
     The kind is "nsp2", "natural" or "file:<digest>"; only "nsp2" has a seed. Raises InputError.
     """
@@ -53,26 +53,19 @@ def _from_file(path: Path, class_names: Sequence[str]) -> list[int]:
     try:
         lines = [line.strip() for line in user_text.read(path).splitlines() if line.strip()]
     except InputError as error:
-        raise InputError(
-            f"--order: {error}; expected a seed, nsp2:SEED, natural, or a file with one class a line"
-        ) from error
+        expected = "a seed, nsp2:SEED, natural, or a file with one class a line"
+        raise InputError(f"--order: {error}; expected {expected}") from error
     numbers = {user_text.composed(name): c for c, name in enumerate(class_names)}
     order = []
     for number, line in enumerate(lines, 1):
-        position = whole_number(line)
-        c = numbers.get(
-            user_text.composed(line),
-            position if position is not None and position < len(class_names) else None,
-        )
-        if c is None or c in order:
-            problem = "is not a class" if c is None else "stands twice"
-            raise InputError(
-                f"--order {path}, line {number}: {user_text.short(line)} {problem}; expected each of the {len(class_names)} classes once"
-            )
+        c = numbers.get(user_text.composed(line), whole_number(line))
+        if c is None or c >= len(class_names) or c in order:
+            problem = "stands twice" if c in order else "is not a class"
+            wrong = f"--order {path}, line {number}: {user_text.short(line)} {problem}"
+            raise InputError(f"{wrong}; expected each of the {len(class_names)} classes once")
         order.append(c)
     if len(order) < len(class_names):
         missing = next(name for c, name in enumerate(class_names) if c not in order)
-        raise InputError(
-            f"--order {path} names {len(order)} of {len(class_names)} classes; {missing!r} is missing"
-        )
+        named = f"{len(order)} of {len(class_names)} classes"
+        raise InputError(f"--order {path} names {named}; {missing!r} is missing")
     return order

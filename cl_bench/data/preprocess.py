@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from cl_bench.config import BackboneSpec, Transform
 from cl_bench.data import augment_batch
-from cl_bench.data.augment_draws import POLICIES, draw
+from cl_bench.data.augment_draws import POLICIES, Draws, draw
 from cl_bench.data.device_images import Frames, gathered, packed, uploaded
 from cl_bench.seeds import derived_seed
 
@@ -18,18 +18,18 @@ Images = np.ndarray | list[np.ndarray] | Frames
 
 
 def evaluation_size(stored: tuple[int, int], size: int, rule: str) -> tuple[int, int]:
-    """(height, width) that images of the stored (height, width) are resized to before the central size x size is taken.
+    """(height, width) that images of the stored (height, width) are resized to before their center is taken.
 
-    As torchvision's Resize: "squash-crop" is 256 for 224, "short-crop" brings the shorter side to `size` and cuts the longer one to whole pixels,
-    "short-margin-crop" brings it to 256 for 224.
+    As torchvision's Resize: "squash-crop" is 256 for 224, "short-crop" brings the shorter side to `size` and
+    cuts the longer one to whole pixels, "short-margin-crop" brings it to 256 for 224.
     """
     length = round(size * 256 / 224) if rule in ("squash-crop", "short-margin-crop") else size
     if rule.startswith("squash"):
         return length, length
     height, width = stored
-    return (
-        (length, int(length * width / height)) if height <= width else (int(length * height / width), length)
-    )
+    if height <= width:
+        return length, int(length * width / height)
+    return int(length * height / width), length
 
 
 def central(length: int, size: int) -> slice:
@@ -39,18 +39,13 @@ def central(length: int, size: int) -> slice:
 
 
 class Preprocess:
-    """Resizes, augments and normalises; an image's augmentation depends on (data seed, pass, image index) alone."""
+    """Resizes, augments and normalizes; an image's augmentation depends on (data seed, pass, index) alone."""
 
     def __init__(self, backbone: BackboneSpec, transform: Transform, data_seed: int, device: torch.device):
-        self.size, self.transform, self.data_seed, self.device = (
-            backbone.image_size,
-            transform,
-            data_seed,
-            device,
-        )
-        mean, std = (
-            torch.tensor(values, device=device).view(1, 3, 1, 1) for values in (backbone.mean, backbone.std)
-        )
+        self.size, self.transform = backbone.image_size, transform
+        self.data_seed, self.device = data_seed, device
+        mean = torch.tensor(backbone.mean, device=device).view(1, 3, 1, 1)
+        std = torch.tensor(backbone.std, device=device).view(1, 3, 1, 1)
         self._scale, self._offset = 1.0 / (255.0 * std), -mean / std
 
     @property
@@ -59,8 +54,10 @@ class Preprocess:
         return self.transform.augment != "none" and self.transform.augmenter == "torchvision"
 
     def plain(self, images: np.ndarray | Frames, ready: bool = False) -> Tensor:
-        """Evaluation input (B, 3, S, S) of uint8 images (B, h, w, 3): antialiased resize and central crop as Pillow's, normalised as the
-        checkpoint was. `ready` images have the right size already."""
+        """Evaluation input (B, 3, S, S) of uint8 images (B, h, w, 3), normalized as the checkpoint was.
+
+        Antialiased resize and central crop are Pillow's; `ready` images have the right size already.
+        """
         pixels = self.moved(images).pixels.permute(0, 3, 1, 2).float()
         if not ready:
             pixels = self._resized(pixels)
@@ -78,28 +75,32 @@ class Preprocess:
 
     def _resized(self, pixels: Tensor) -> Tensor:
         height, width = evaluation_size(pixels.shape[-2:], self.size, self.transform.resize)
-        for shape in (
-            (pixels.shape[-2], width),
-            (height, width),
-        ):  # rows, then columns, each rounded to 8 bits: Pillow's order
+        mode = self.transform.interpolation
+        # rows, then columns, each rounded to 8 bits: Pillow's order
+        for shape in ((pixels.shape[-2], width), (height, width)):
             if pixels.shape[-2:] != shape:
-                pixels = F.interpolate(
-                    pixels, shape, mode=self.transform.interpolation, antialias=True, align_corners=False
-                )
+                pixels = F.interpolate(pixels, shape, mode=mode, antialias=True, align_corners=False)
                 pixels = pixels.add_(0.5).floor_().clamp_(0, 255)  # halves go up
         return pixels[..., central(height, self.size), central(width, self.size)]
 
     def augmented(
         self, images: Images, pass_index: int | np.ndarray, indices: np.ndarray, ready: bool = False
     ) -> Tensor:
-        """Training input (B, 3, S, S): "none" as `plain`, "crop" a random resized crop (aspect 3/4 to 4/3, bilinear), "crop-flip" also
-        mirrored every second time, else AutoAugment and then the crop. With the augmenter "torchvision" Pillow does it, see `augment`."""
+        """Training input (B, 3, S, S) of the images in their pass.
+
+        "none" is as `plain`, "crop" a random resized crop (aspect 3/4 to 4/3, bilinear), "crop-flip" also
+        mirrored every second time, the others AutoAugment and then the crop. With the augmenter "torchvision"
+        Pillow does it, see `cl_bench.data.augment_pillow`.
+        """
         return next(self.augmented_batches([(images, pass_index, indices)], ready))
 
     def augmented_batches(
         self, batches: Iterable[tuple[Images, int | np.ndarray, np.ndarray]], ready: bool = False
     ) -> Iterator[Tensor]:
-        """`augmented` of each batch of images, their pass (or one for each image) and their indices; Pillow is one batch ahead of the caller."""
+        """`augmented` of each batch of images, their pass (or one for each image) and their indices.
+
+        Pillow is one batch ahead of the caller.
+        """
         if self.transform.augment == "none":
             yield from (self.plain(images, ready) for images, _, _ in batches)
         elif self.uses_pillow:
@@ -110,26 +111,18 @@ class Preprocess:
                 yield self.plain(pixels, ready=True)
         else:
             for images, passes, indices in batches:
-                yield self._batched(
-                    images,
-                    draw(self.transform, image_sizes(images), (self.data_seed, "augment", passes), indices),
-                )
+                key = (self.data_seed, "augment", passes)
+                yield self._batched(images, draw(self.transform, image_sizes(images), key, indices))
 
     def _seeds(self, pass_index: int | np.ndarray, indices: np.ndarray) -> list[int]:
-        passes = np.broadcast_to(pass_index, len(indices)).tolist()
-        return [
-            derived_seed(self.data_seed, self.transform.augment, *place)
-            for place in zip(passes, indices.tolist(), strict=True)
-        ]
+        places = zip(np.broadcast_to(pass_index, len(indices)).tolist(), indices.tolist(), strict=True)
+        return [derived_seed(self.data_seed, self.transform.augment, *place) for place in places]
 
-    def _batched(self, images: Images, draws: augment_batch.Draws) -> Tensor:
-        frames = self.moved(images)
-        interpolation = (
-            self.transform.crop_interpolation if self.transform.augment in POLICIES else "bilinear"
-        )
-        pixels = augment_batch.augmented(
-            frames.pixels.permute(0, 3, 1, 2), frames.sizes, draws, self.size, interpolation
-        )
+    def _batched(self, images: Images, draws: Draws) -> Tensor:
+        frames, kind = self.moved(images), self.transform
+        interpolation = kind.crop_interpolation if kind.augment in POLICIES else "bilinear"
+        pixels = frames.pixels.permute(0, 3, 1, 2)
+        pixels = augment_batch.augmented(pixels, frames.sizes, draws, self.size, interpolation)
         return pixels * self._scale + self._offset
 
 
@@ -137,15 +130,13 @@ def image_sizes(images: Images) -> np.ndarray:
     """(B, 2), height and width."""
     if isinstance(images, Frames):
         return images.sizes
-    return (
-        np.array([image.shape[:2] for image in images])
-        if isinstance(images, list)
-        else np.full((len(images), 2), images.shape[1:3])
-    )
+    if isinstance(images, list):
+        return np.array([image.shape[:2] for image in images])
+    return np.full((len(images), 2), images.shape[1:3])
 
 
 def framed(images: np.ndarray | list[np.ndarray]) -> np.ndarray:
-    """Images of differing sizes in the top left corners of equal black frames, (B, H, W, 3); those of one size as they are."""
+    """(B, H, W, 3): images of differing sizes in the top left corners of black frames, others as they are."""
     if not isinstance(images, list):
         return images
     frames = np.zeros((len(images), *image_sizes(images).max(0), 3), np.uint8)

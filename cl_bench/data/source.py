@@ -1,10 +1,10 @@
-"""The contract of a data set: class names, a manifest that fixes every pixel, and uint8 images kept decoded on disk."""
+"""The contract of a data set: class names, a manifest that fixes every pixel, and uint8 images."""
 
 import hashlib
 from abc import ABC, abstractmethod
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -13,26 +13,19 @@ from cl_bench.data.images import ImageSet
 from cl_bench.errors import InputError
 from cl_bench.text.user_text import short
 
-if TYPE_CHECKING:
-    pass
-
 
 class Source(ABC):
     """A data set plugin: a file in `datasets/` that sets `SOURCE` to a subclass of this."""
 
     name: ClassVar[str]
-    smoke: ClassVar[bool] = (
-        False  # a smoke benchmark's numbers never stand beside published ones as if comparable
-    )
+    smoke: ClassVar[bool] = False  # whether its numbers must never be compared with published ones
     TRANSFORM: ClassVar[dict] = {}  # augmentation of its training images, where it differs from none
-    PRESET: ClassVar[
-        dict[str, dict]
-    ] = {}  # training settings by pattern of method names, such as {"vpt-*": {"passes": 15}}
+    # training settings by pattern of method names, such as {"vpt-*": {"passes": 15}}
+    PRESET: ClassVar[dict[str, dict]] = {}
     TEMPLATES: ClassVar[tuple[str, ...]] = ("a photo of a {}.",)  # sentences for text towers, {} is the class
     class_names: list[str]
-    argument: str | None = (
-        None  # what names the data on this machine, such as an absolute path; not part of any run id
-    )
+    # what names the data on this machine, such as an absolute path; not part of any run id
+    argument: str | None = None
 
     @abstractmethod
     def __init__(self, argument: str | None = None):
@@ -40,21 +33,24 @@ class Source(ABC):
 
     @abstractmethod
     def manifest(self) -> dict:
-        """JSON values that change whenever any pixel, label or split changes; its digest is part of every run id."""
+        """JSON values that change with any pixel, label or split; their digest is part of every run id."""
 
     @abstractmethod
     def images(self, side: str) -> ImageSet:
         """The "train" or "test" side."""
 
     def verify(self) -> None:  # noqa: B027 - most data is fixed
-        """Read every file again, whatever its time stamps say. Raises InputError for one that is not what it must be."""
+        """Read every file again, whatever its time stamps say. Raises InputError for one that has changed."""
 
     def remarks(self) -> list[str]:
-        """Lines to say before the images are used: how many there are, what is left out, what was done to them."""
+        """Lines to say before images are used: how many there are, what is left out, what was changed."""
         return []
 
     def evaluated(self, side: str, transform: Transform, image_size: int) -> ImageSet:
-        """The side's images for evaluation, in the order of `images`: the same ones or, where those differ in size, resized and `ready`."""
+        """The side's images for evaluation, in the order of `images`.
+
+        They are the same ones or, where those differ in size, resized and `ready`.
+        """
         return self.images(side)
 
     def labels(self, side: str) -> np.ndarray:
@@ -72,12 +68,10 @@ class Source(ABC):
     @classmethod
     def preset(cls, method: str) -> dict:
         """The data set's own training settings for a method."""
-        return {
-            key: value
-            for pattern, values in cls.PRESET.items()
-            if fnmatchcase(method, pattern)
-            for key, value in values.items()
-        }
+        found = {}
+        for pattern, values in cls.PRESET.items():
+            found |= values if fnmatchcase(method, pattern) else {}
+        return found
 
     def default_backbone(self) -> str | None:
         """Name of the backbone used when the user names none."""
@@ -97,13 +91,3 @@ def named_path(text: str) -> Path:
     except (OSError, ValueError, RuntimeError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise InputError(f"{short(text)} is no path that can be used: {reason}") from error
-
-
-def _loaded(folder: Path) -> dict[str, np.ndarray]:
-    """The arrays of a folder. Raises InputError for one that is no array any more."""
-    try:
-        return {path.stem: np.load(path, mmap_mode="r") for path in sorted(folder.glob("*.npy"))}
-    except (OSError, ValueError, EOFError) as error:
-        raise InputError(
-            f"the image cache {folder} is damaged ({' '.join(str(error).split())}); remove it and repeat"
-        ) from error

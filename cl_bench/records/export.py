@@ -18,7 +18,8 @@ def run_lines(
 ) -> list[dict]:
     """One line per run: what it is, its state, every metric in every convention as a fraction, and what it cost.
 
-    Those that are left out have a line without numbers. `running` are the ids of the runs that a process works on.
+    Those that are left out have a line without numbers. `running` are the ids of the runs that a process
+    works on.
     """
     lines = []
     for record in records:

@@ -1,6 +1,7 @@
 """An index of a results folder: what listings say of every run, read again only where its record has changed.
 
-The records are the truth: the index may be deleted or broken at any time, and an entry counts only while the record file is the one it was made from.
+The records are the truth: the index may be deleted or broken at any time, and an entry counts only while the
+record file is the one it was made from.
 """
 
 import os

@@ -1,6 +1,7 @@
 """A run's lock: who holds it is working on the run, and it dies with its process.
 
-`filelock` would not do: it opens a lock for writing to look at it, which a listing of a read-only folder cannot.
+`filelock` would not do: it opens a lock for writing to look at it, which a listing of a read-only folder
+cannot.
 """
 
 from collections.abc import Callable, Iterator

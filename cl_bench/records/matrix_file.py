@@ -1,6 +1,7 @@
 """Accuracy matrices in text files as programs write them: by pandas, numpy or a spreadsheet, with headings, an index, or decimal commas.
 
-Lines are read as they are; what makes the difference between two readings is found from the number of tasks, and said in `remarks`.
+Lines are read as they are; what makes the difference between two readings is found from the number of tasks,
+and said in `remarks`.
 """
 
 import csv

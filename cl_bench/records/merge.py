@@ -35,8 +35,9 @@ class Merged:
 def merge(target: Store, sources: list[Store], compact: bool) -> Merged:
     """Copy every run of the sources that the target lacks or has less of; imported matrices too.
 
-    `compact` takes finished runs only, and of each its record, its last predictions and the true classes: all that reports need. Raises InputError,
-    before anything is copied, when two folders hold different results of one run.
+    `compact` takes finished runs only, and of each its record, its last predictions and the true classes: all
+    that reports need. Raises InputError, before anything is copied, when two folders hold different results
+    of one run.
     """
     here, left_here = _runs(target)
     best, left_out, done = {}, [], Merged()

@@ -1,7 +1,8 @@
 """Accuracy and forgetting as pure functions of integer counts, each convention under its own name.
 
-`correct[t][j]` is the number of right answers on task j's test images after learning task t, among all classes seen so far, so row t has
-t + 1 entries. A method that learns all classes at once has one row with an entry for every task. All results are fractions.
+`correct[t][j]` is the number of right answers on task j's test images after learning task t, among all
+classes seen so far, so row t has t + 1 entries. A method that learns all classes at once has one row with an
+entry for every task. All results are fractions.
 """
 
 import math
@@ -28,7 +29,8 @@ FORGETTING_CONVENTIONS = {
 def accuracy_matrix(correct: Counts, test_sizes: Sequence[int]) -> list[list[float]]:
     """Fractions R[t][j] = correct[t][j] / test_sizes[j].
 
-    Raises ValueError for rows of the wrong length (a transposed or square matrix), empty tasks, and counts outside 0..size.
+    Raises ValueError for rows of the wrong length (a transposed or square matrix), empty tasks, and counts
+    outside 0..size.
     """
     return [list(row) for row in _matrix(tuple(map(tuple, correct)), tuple(test_sizes))]
 

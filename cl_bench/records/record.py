@@ -7,7 +7,8 @@ from typing import Any, Literal
 from cl_bench.config import BackboneSpec, Strict, Transform, canonical_json
 
 Precision = Literal["fp32", "bf16"]
-# by precision; raise it when a change outside a method's file changes results: stream, transforms, trainer, backbone, shared blocks
+# by precision; raise it when a change outside a method's file changes results: stream, transforms, trainer,
+# backbone, shared blocks
 CORE_VERSIONS: dict[Precision, int] = {"fp32": 3, "bf16": 4}
 
 

@@ -1,6 +1,7 @@
 """A run's record as a file: sealed with a digest when it is written, and believed only when it is exactly what was written.
 
-Three things are never taken for each other: a file that is missing, one that cannot be read, and one that was read in full and is damaged.
+Three things are never taken for each other: a file that is missing, one that cannot be read, and one that was
+read in full and is damaged.
 """
 
 import os
@@ -113,8 +114,8 @@ def read_record(path: Path) -> RunRecord:
 def unsealed(data: bytes) -> tuple[bytes, str, bool]:
     """From a record's file: the JSON of the record, the run id stated beside it, and whether its content is what the digest says.
 
-    Raises ValueError, KeyError or TypeError for what is not such a file. White space and the order of keys may differ from what `seal` writes; as
-    it writes them, the content need not be decoded to be believed.
+    Raises ValueError, KeyError or TypeError for what is not such a file. White space and the order of keys
+    may differ from what `seal` writes; as it writes them, the content need not be decoded to be believed.
     """
     written = _WRITTEN.fullmatch(data)
     if written and sha256(written["content"]).hexdigest() == written["digest"].decode():

@@ -35,7 +35,7 @@ def make(root: Path, count: int) -> None:
     """An ImageNet-R in `root`, archive and lists, that the plugin takes for the real one."""
     from cl_bench.datasets import imagenet_r
 
-    from cl_bench.data.listed_images import Archive, Published
+    from cl_bench.data.listed_files import Archive, Published
 
     rng = np.random.default_rng(0)
     names = [f"n{c:02d}/{n}.jpg" for n in range(count // 10) for c in range(10)]
@@ -80,7 +80,7 @@ def main() -> None:
         make(root, count)
         from cl_bench.datasets import imagenet_r
 
-        from cl_bench.data.listed_images import prepare
+        from cl_bench.data.prepare_listed import prepare
 
         prepare(imagenet_r.ImageNetR, root, print)
         source = imagenet_r.ImageNetR(str(root))

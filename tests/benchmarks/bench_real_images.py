@@ -60,7 +60,7 @@ def pack_caltech(source: Path, root: Path) -> str:
     (plugins / "datasets" / "caltech_subset.py").write_text(
         textwrap.dedent(f"""
             from cl_bench.datasets.imagenet_r import ImageNetR
-            from cl_bench.data.listed_images import Archive, Published
+            from cl_bench.data.listed_files import Archive, Published
 
 
             class CaltechSubset(ImageNetR):
@@ -76,7 +76,7 @@ def pack_caltech(source: Path, root: Path) -> str:
     plugin_folders.use([plugins])
     from cl_bench.datasets.caltech_subset import CaltechSubset
 
-    from cl_bench.data.listed_images import prepare
+    from cl_bench.data.prepare_listed import prepare
 
     prepare(CaltechSubset, root, print)
     return f"caltech-subset:{root}"

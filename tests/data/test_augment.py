@@ -9,7 +9,7 @@ from torchvision.transforms import functional as F
 from torchvision.transforms.autoaugment import _apply_op
 
 from cl_bench.config import Transform
-from cl_bench.data import augment_batch
+from cl_bench.data import augment_batch, augment_operations
 from cl_bench.data.augment_draws import POLICIES, Draws, crops, draw, magnitude, policies
 
 BILINEAR = InterpolationMode.BILINEAR
@@ -70,7 +70,7 @@ def test_every_operation_has_torchvisions_magnitudes_and_pillows_pixels(name):
         apart = np.abs(found[:height, :width] - wanted)
         assert not found[height:].any() and not found[:, width:].any()
         if (
-            name in augment_batch.AFFINE
+            name in augment_operations.AFFINE
         ):  # a pixel on the very border of the image may fall on either side of it
             assert (apart > 1).mean() < 0.005 and (
                 apart == 1

@@ -24,7 +24,9 @@ from cl_bench.cli import main
 from cl_bench.config import Transform
 from cl_bench.data import augment_pillow, cache, fingerprints, listed_images
 from cl_bench.data.images import Ragged
-from cl_bench.data.listed_images import Archive, Published, evaluation_image, prepare
+from cl_bench.data.listed_files import Archive, Published
+from cl_bench.data.listed_images import evaluation_image
+from cl_bench.data.prepare_listed import prepare
 from cl_bench.data.preprocess import Preprocess
 from cl_bench.errors import InputError
 from cl_bench.plan.plan import make_plan
