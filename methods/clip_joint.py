@@ -1,6 +1,7 @@
 """CLIP-Joint: prompts in the image tower of CLIP, all classes learned as one task, the upper bound.
 
-NSP2 paper, Table 1, "Upper-bound". Whether the published bound was refined is not stated: off here, `refine_head=on` for the other reading.
+NSP2 paper, Table 1, "Upper-bound". Whether the published bound was refined is not stated: off here,
+`refine_head=on` for the other reading.
 """
 
 from cl_bench.methods.clip_seq import ClipSeq, ClipTuningConfig

@@ -1,8 +1,9 @@
-"""CLIP-NSP2: prompts in the image tower of CLIP, their updates projected into the null space of old tasks' attention.
+"""CLIP-NSP2: prompts in CLIP's image tower, updated in the null space of old tasks' attention.
 
-Lu et al., "Visual Prompt Tuning in Null Space for Continual Learning", NeurIPS 2024, arXiv 2406.05658, Table 1 and appendix B. The projection is
-that of `methods/vpt_nsp2.py`, in the prompted blocks; the logit scale is not projected. After each task the projection into the common
-space is refined on class Gaussians, so the method stores class statistics, which VPT-NSP2 does not. Covariances and Gaussians share one pass.
+Lu et al., "Visual Prompt Tuning in Null Space for Continual Learning", NeurIPS 2024, arXiv 2406.05658, Table
+1 and appendix B. The projection is that of `methods/vpt_nsp2.py`, in the prompted blocks; the logit scale is
+not projected. After each task the projection into the common space is refined on class Gaussians, so the
+method stores class statistics, which VPT-NSP2 does not. Covariances and Gaussians share one pass.
 """
 
 from cl_bench.methods.clip_seq import ClipSeq, ClipTuningConfig

@@ -1,13 +1,15 @@
 """CLIP-Seq: prompts in the image tower of CLIP, tuned task after task with nothing against forgetting.
 
-Baseline of NSP2 (Lu et al., "Visual Prompt Tuning in Null Space for Continual Learning", NeurIPS 2024, arXiv 2406.05658), Table 1 and
-appendix B; CLIP is Radford et al., ICML 2021. Cross-entropy of scaled cosines between an image's feature and the current classes' text features; the
-logit scale s is trained with the prompts. After each task the projection into the common space may be refined on Gaussians of features.
-As published: prompts in the first 4 blocks where the paper says 3 (`layers`), decay after 40 and 70 % of the passes, two passes shuffled together.
-The paper describes the refinement for "the CLIP model", its scripts are those of CLIP-NSP2: whether this row was refined is not known.
+Baseline of NSP2 (Lu et al., "Visual Prompt Tuning in Null Space for Continual Learning", NeurIPS 2024, arXiv
+2406.05658), Table 1 and appendix B; CLIP is Radford et al., ICML 2021. Cross-entropy of scaled cosines
+between an image's feature and the current classes' text features; the logit scale s is trained with the
+prompts. After each task the projection into the common space may be refined on Gaussians of features.
+
+As published: prompts in the first 4 blocks where the paper says 3 (`layers`), decay after 40 and 70 % of the
+passes, two passes shuffled together. The paper describes the refinement for "the CLIP model", its scripts are
+those of CLIP-NSP2: whether this row was refined is not known.
 """
 
-from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -19,18 +21,18 @@ from cl_bench.data.batch import Batch
 from cl_bench.data.stream import StreamInfo, Task, TaskInfo
 from cl_bench.nn import gaussians
 from cl_bench.nn.backbone import Backbone, require_text
-from cl_bench.nn.heads import scaled_cosines
+from cl_bench.nn.heads import frozen_linear, scaled_cosines
 from cl_bench.nn.statistics import AttentionMoments
-from cl_bench.training.alignment import AlignmentConfig, align
+from cl_bench.training.alignment import SMALL_ALIGNMENT, AlignmentConfig, align
 from cl_bench.training.prompt_method import Prompted
 from cl_bench.training.trainer import Trainer
-from cl_bench.training.work import Extra
+from cl_bench.training.work import Extra, with_refinement
 
 SUMMARY = "CLIP with prompts, sequential tuning (baseline of NSP2)"
 
 
 class ClipTuningConfig(AlignmentConfig):
-    """Settings of every CLIP method; the defaults are those of the NSP2 paper (appendix B) and its published code."""
+    """Settings of every CLIP method: those of the NSP2 paper (appendix B) and its published code."""
 
     prompts: int = Field(4, ge=1)  # M, prompts per block
     layers: int = Field(4, ge=1)  # first blocks that get prompts: 4 in the published code, 3 in the paper
@@ -40,60 +42,32 @@ class ClipTuningConfig(AlignmentConfig):
     logit_scale_wd: bool = True  # also of the logit scale (published code)
     batch: int = Field(220, ge=1)
     passes: int = Field(20, ge=1)
-    lr_milestones: Literal["code", "paper"] = (
-        "code"  # x0.1 after 40 and 70 % of the passes (published code) or 50 and 80 % (paper)
-    )
-    epoch_mode: Literal["repeat2", "plain"] = (
-        "repeat2"  # two passes shuffled together (published code) or each by itself
-    )
-    visual_bias: bool = (
-        True  # a bias of the projection, 0 until it is refined (published code); OpenAI's has none
-    )
+    lr_milestones: Literal["code", "paper"] = "code"  # x0.1 after 40 and 70 % of the passes, or 50 and 80 %
+    epoch_mode: Literal["repeat2", "plain"] = "repeat2"  # two passes shuffled together (code) or one alone
+    visual_bias: bool = True  # of the projection, 0 until it is refined (published code); OpenAI's has none
     refine_head: bool = True  # refine the projection after each task
 
 
 class ClipSeq(Prompted):
-    """Sequential prompt tuning of CLIP's image tower; subclasses change what happens to the prompts' update."""
+    """Sequential prompt tuning of CLIP's image tower; subclasses change the prompts' update."""
 
     Config = ClipTuningConfig
     display = "CLIP-Seq"
     TRUNK = ClipTuningConfig
-    SMALL = {
-        "layers": 2,
-        "prompts": 8,
-        "temperature": 0.5,
-        "refine_passes": 10,
-        "refine_samples": 32,
-        "refine_learning_rate": 0.01,
-    }
-    TRANSFORM = {
-        "resize": "short-crop",
-        "interpolation": "bicubic",
-    }  # CLIP's own preprocessing, on every data set
+    SMALL = {"layers": 2, "prompts": 8, "temperature": 0.5, **SMALL_ALIGNMENT}
+    TRANSFORM = {"resize": "short-crop", "interpolation": "bicubic"}  # CLIP's own, on every data set
 
     def __init__(self, config: ClipTuningConfig, backbone: Backbone, stream: StreamInfo):
         super().__init__(config, backbone, stream)
         require_text(backbone)
         embedding, width = backbone.text.projection.shape
         self.logit_scale = nn.Parameter(torch.tensor(backbone.text.scale, device=self.device))  # s
-        self.head = nn.Linear(width, embedding, bias=config.visual_bias, device=self.device).requires_grad_(
-            False
-        )
-        self.head.weight.data.copy_(backbone.text.projection)
-        if config.visual_bias:
-            self.head.bias.data.zero_()
-        self.register_buffer(
-            "text_features", torch.zeros(0, embedding, device=self.device)
-        )  # t_k, in stream order
-        self.refinement_losses, self.grown = (
-            [],
-            ("text_features", *(("means", "factors") if config.refine_head else ())),
-        )
-        if config.refine_head:
-            self.register_buffer("means", torch.zeros(0, width, device=self.device))  # m_k
-            self.register_buffer(
-                "factors", torch.zeros(0, gaussians.packed_length(width), device=self.device)
-            )  # of Sigma_k
+        self.head = frozen_linear(backbone.text.projection, config.visual_bias, self.device)
+        self.grown, self.refinement_losses = {"text_features": embedding}, []  # t_k, in stream order
+        if config.refine_head:  # m_k and packed factors of Sigma_k
+            self.grown |= {"means": width, "factors": gaussians.packed_length(width)}
+        for name, length in self.grown.items():
+            self.register_buffer(name, torch.zeros(0, length, device=self.device))
 
     @property
     def keeps(self) -> str:
@@ -108,43 +82,28 @@ class ClipSeq(Prompted):
 
     def extra(self) -> Extra:
         """The prompts, and the refinement on features drawn for every class."""
-        if not self.config.refine_head:
-            return super().extra()
-        (E, D), drawn = (
-            self.head.weight.shape,
-            float(len(self.text_features)) * self.config.refine_samples,
-        )  # features a pass
-        return replace(
-            super().extra(),
-            task=self.config.refine_passes * drawn * D * (D / 2 + 3 * E),
-            working_bytes=4 * drawn * D,
-        )
+        config = self.config
+        features = config.refine_head * config.refine_samples * len(self.text_features)
+        return with_refinement(super().extra(), self.head, config.refine_passes, features)
 
     def begin_task(self, task: Task, trainer: Trainer) -> None:
         """Encode the task's classes, once per run: a resumed run has them in its checkpoint."""
         self.text_features[task.first_label :] = self.backbone.text.encode(task.names, self.stream.templates)
 
     def scores(self, features: Tensor, text: Tensor) -> Tensor:
-        """z (B, K) = e^s <v, t>, v the normalised projection of the class token (B, D)."""
+        """z (B, K) = e^s <v, t>, v the normalized projection of the class token (B, D)."""
         return scaled_cosines(self.head(features), text, self.logit_scale.exp())
 
     def loss(self, batch: Batch, task: TaskInfo) -> Tensor:
         """CE(z / tau, y) over the classes of the current task."""
-        z = self.scores(
-            self.backbone.features(batch.images, self.prompts), self.text_features[task.first_label :]
-        )  # (B, c_t)
+        features = self.backbone.features(batch.images, self.prompts)
+        z = self.scores(features, self.text_features[task.first_label :])  # (B, c_t)
         return F.cross_entropy(z / self.config.temperature, batch.labels - task.first_label)
 
     def trained_parameters(self) -> list[dict]:
         """The prompts, and the logit scale with or without weight decay."""
-        return [
-            {"params": [self.P]},
-            {"params": [self.logit_scale], **({} if self.config.logit_scale_wd else {"weight_decay": 0.0})},
-        ]
-
-    def repeats(self) -> int:
-        """2 or 1."""
-        return 2 if self.config.epoch_mode == "repeat2" else 1
+        own = {} if self.config.logit_scale_wd else {"weight_decay": 0.0}
+        return [{"params": [self.P]}, {"params": [self.logit_scale], **own}]
 
     def statistics_images(self, task: TaskInfo, images: int) -> int:
         """One pass for the classes' Gaussians."""
@@ -155,22 +114,18 @@ class ClipSeq(Prompted):
         self.visit(task, trainer, None)
 
     def visit(self, task: Task, trainer: Trainer, moments: AttentionMoments | None) -> None:
-        """One plain pass over the task's images, for the moments of its attention and for Gaussians; then refinement."""
+        """One plain pass over the task's images, for moments of attention and Gaussians; then refinement."""
         if moments is None and not self.config.refine_head:
             return
         edits = moments.observing(self.prompts) if moments else self.prompts
-        features, labels, first = [], [], task.first_label
+        features, labels = [], []
         for batch in trainer.plain(task, self.statistics_batch):
             features.append(self.backbone.features(batch.images, edits))
-            labels.append(batch.labels - first)
+            labels.append(batch.labels)
         if self.config.refine_head:
-            own, known = torch.cat(features), (self.means, self.factors)
-            gaussians.describe(
-                own, torch.cat(labels), *(values[first:] for values in known), self.config.refine_ridge
-            )
-            losses = align(
-                self.head, self.refined_loss, *known, self.config, task, trainer, self.stream.init_seed
-            )
+            known, seed = (self.means, self.factors), self.stream.init_seed
+            gaussians.describe(torch.cat(features), torch.cat(labels), *known, self.config.refine_ridge)
+            losses = align(self.head, self.refined_loss, *known, self.config, task, trainer, seed)
             self.refinement_losses = losses[:: max(1, len(losses) - 1)]
 
     def refined_loss(self, batch: Batch) -> Tensor:
@@ -179,14 +134,12 @@ class ClipSeq(Prompted):
         return F.cross_entropy(z, batch.labels)
 
     def diagnostics(self) -> dict:
-        """The logit scale, the mean refinement loss of the first and the last pass, and the bytes of stored class statistics."""
-        found, kept = (
-            {"logit_scale": self.logit_scale.item()},
-            sum(getattr(self, name).nbytes for name in self.grown[1:]),
-        )
-        return found | (
-            {"refinement_losses": self.refinement_losses, "class_statistics_bytes": kept} if kept else {}
-        )
+        """The logit scale, the first and last refinement loss, and the bytes of class statistics."""
+        found = {"logit_scale": self.logit_scale.item()}
+        if self.config.refine_head:
+            found["refinement_losses"] = self.refinement_losses
+            found["class_statistics_bytes"] = self.means.nbytes + self.factors.nbytes
+        return found
 
     def predict(self, batch: Batch) -> Tensor:
         """Scores of all classes seen, (B, K_seen)."""

@@ -1,7 +1,7 @@
-"""CLIP zero-shot: the untouched towers and the benchmark's sentences, the row that every tuned CLIP must beat.
+"""CLIP zero-shot: untouched towers and the benchmark's sentences, the row that every tuned CLIP must beat.
 
-Radford et al., "Learning Transferable Visual Models From Natural Language Supervision", ICML 2021. Nothing is learned or forgotten: what
-accuracy it loses from task to task is the growing number of classes.
+Radford et al., "Learning Transferable Visual Models From Natural Language Supervision", ICML 2021. Nothing is
+learned or forgotten: what accuracy it loses from task to task is the growing number of classes.
 """
 
 import math
@@ -23,7 +23,7 @@ SUMMARY = "CLIP as it is: no training"
 
 
 class ClipZeroShotConfig(Strict):
-    """There is nothing to set."""
+    """No options."""
 
 
 class ClipZeroShot(Method):
@@ -48,7 +48,7 @@ class ClipZeroShot(Method):
         self.text_features = torch.cat([self.text_features, room])
 
     def statistics_images(self, task: TaskInfo, images: int) -> int:
-        """None."""
+        """Its class sentences need no image."""
         return 0
 
     def begin_task(self, task: Task, trainer: Trainer) -> None:

@@ -1,13 +1,15 @@
-r"""DualPrompt: prefix prompts shared by all tasks in the first blocks, and of each task in the blocks behind them.
+r"""DualPrompt: prefix prompts shared by all tasks in the first blocks, and of each task in those behind them.
 
-Wang et al., "DualPrompt: Complementary Prompting for Rehearsal-free Continual Learning", ECCV 2022; NSP2 paper, Table 2. Prompts stand among
-keys and values of attention after its projections: the G-prompt in the first blocks, the E-prompt of one task in those behind them. In
-training task t the E-prompt is that of the task; at prediction that of the key k_i nearest to the query.
+Wang et al., "DualPrompt: Complementary Prompting for Rehearsal-free Continual Learning", ECCV 2022; NSP2
+paper, Table 2. Prompts stand among keys and values of attention after its projections: the G-prompt in the
+first blocks, the E-prompt of one task in those behind them. In training task t the E-prompt is that of the
+task; at prediction that of the key k_i nearest to the query.
 \[ L = CE(z, y) - \lambda \frac1B \sum_b \cos(q_b, k_t). \] A task's E-prompt starts as the one before it.
 
-Published code: ten E-prompts however many tasks there are, then a vote of the batch (`pool_size=10, overflow=vote`); a vote at prediction
-(`batchwise_eval`), over keys of tasks not yet learned too (`eval_keys=all`); the PyTorch port reads an array (2, B, ...) as (B, 2, ...), which
-hands images each other's prompts and keys as values (`prefix_reshape`). The paper splits a prompt into keys and values (`kv_split`).
+Published code: ten E-prompts however many tasks there are, then a vote of the batch (`pool_size=10,
+overflow=vote`); a vote at prediction (`batchwise_eval`), over keys of tasks not yet learned too
+(`eval_keys=all`); the PyTorch port reads an array (2, B, ...) as (B, 2, ...), which hands images each other's
+prompts and keys as values (`prefix_reshape`). The paper splits a prompt into keys and values (`kv_split`).
 """
 
 from typing import Literal
@@ -16,13 +18,12 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from cl_bench import seeds
 from cl_bench.data.batch import Batch
 from cl_bench.data.stream import StreamInfo, Task, TaskInfo
 from cl_bench.errors import InputError
 from cl_bench.nn.backbone import Backbone
-from cl_bench.nn.pool import cosines, majority, nearest, uniform
-from cl_bench.nn.prompts import Prefixes
+from cl_bench.nn.pool import cosines, majority, nearest, picked, uniform
+from cl_bench.nn.prompts import Prefixes, prefix_lengths
 from cl_bench.training.query_method import QueryTuning, QueryTuningConfig
 from cl_bench.training.trainer import Trainer
 from cl_bench.training.work import Extra
@@ -40,31 +41,20 @@ class DualConfig(QueryTuningConfig):
     g_length: int = Field(5, ge=1)  # L_g
     e_length: int = Field(5, ge=1)  # L_e
     pool_size: int | None = Field(None, ge=1)  # S, E-prompts; None: one for each task
-    overflow: Literal["refuse", "vote"] = (
-        "refuse"  # more tasks than E-prompts: an error, or (published) the nearest key's by vote
-    )
+    # more tasks than E-prompts: an error, or (published) the nearest key's by vote
+    overflow: Literal["refuse", "vote"] = "refuse"
     pull: float = Field(1.0, ge=0)  # lambda
-    kv_split: Literal["full", "half"] = (
-        "full"  # L keys and L values (published code), or L / 2 of each (paper)
-    )
+    kv_split: Literal["full", "half"] = "full"  # L keys and L values (code), or L / 2 of each (paper)
     init: Literal["port", "jax"] = "port"  # U(-1, 1) or (original code) U(0, 0.01)
-    batchwise_train: bool = (
-        True  # one E-prompt for a training batch by majority; only where tasks have no prompt of their own
-    )
+    batchwise_train: bool = True  # a training batch votes for one E-prompt, where its task has none
     batchwise_eval: bool = False  # at prediction too (published; reads the task from the batch)
-    eval_batch: int = Field(
-        24, ge=1
-    )  # test images of one task that are predicted together, where predictions depend on the batch (published)
-    eval_keys: Literal["seen", "all"] = (
-        "seen"  # keys compared at prediction: of tasks learned, or (published) all
-    )
-    prefix_reshape: Literal["permute", "reshape_asis"] = (
-        "permute"  # E-prompts as chosen, or as the PyTorch port mixes them
-    )
+    eval_batch: int = Field(24, ge=1)  # test images of a task predicted together, where the batch matters
+    eval_keys: Literal["seen", "all"] = "seen"  # compared at prediction: of tasks learned, or (published) all
+    prefix_reshape: Literal["permute", "reshape_asis"] = "permute"  # as chosen, or as the port mixes them
 
 
 class DualPrompt(QueryTuning):
-    """G (g_layers, 2, L_g, D), E (e_layers, 2, S, L_e, D), keys k (S, D); the index of length 2 is key or value."""
+    """G (g_layers, 2, L_g, D), E (e_layers, 2, S, L_e, D), k (S, D); the 2 are keys and values."""
 
     Config = DualConfig
     display = "DualPrompt"
@@ -72,8 +62,9 @@ class DualPrompt(QueryTuning):
     version = 2
     SMALL = {"g_layers": 1, "e_layers": 1, "pool_size": 4}
     AS_PUBLISHED = {
-        "pool_size": 10, "overflow": "vote", "batchwise_train": True, "batchwise_eval": True, "eval_batch": 24, "eval_keys": "all",
-        "eval_classes": "all", "prefix_reshape": "reshape_asis", "head_init": "normal", "normalisation": "unit01",
+        "pool_size": 10, "overflow": "vote", "batchwise_train": True, "batchwise_eval": True,
+        "eval_batch": 24, "eval_keys": "all", "eval_classes": "all", "prefix_reshape": "reshape_asis",
+        "head_init": "normal", "normalisation": "unit01",
     }  # fmt: skip
     LEFT_DIFFERENT = (
         "the classes of the published runs come in their natural order (--order natural)",
@@ -83,30 +74,17 @@ class DualPrompt(QueryTuning):
 
     def __init__(self, config: DualConfig, backbone: Backbone, stream: StreamInfo):
         super().__init__(config, backbone, stream)
-        if config.g_layers + config.e_layers > backbone.depth:
-            needed = f"g_layers={config.g_layers} and e_layers={config.e_layers} need {config.g_layers + config.e_layers} blocks"
-            raise InputError(f"{needed}, backbone {backbone.spec.name!r} has {backbone.depth}; give fewer")
-        self.S = config.pool_size or stream.num_tasks
+        asked = f"g_layers={config.g_layers} and e_layers={config.e_layers}"
+        backbone.require_blocks(config.g_layers + config.e_layers, asked)
+        self.S, D = config.pool_size or stream.num_tasks, backbone.width
         if stream.num_tasks > self.S and config.overflow == "refuse":
-            advice = "leave out pool_size for one each, or give overflow=vote, as published"
-            raise InputError(
-                f"pool_size={self.S} has no E-prompt for each of {stream.num_tasks} tasks; {advice}"
-            )
-        D, split = backbone.width, 2 if config.kv_split == "half" else 1
-        if config.g_length % split or config.e_length % split:
-            raise InputError(
-                f"kv_split=half needs even lengths, got g_length={config.g_length} and e_length={config.e_length}"
-            )
-        G = (config.g_layers, 2, config.g_length // split, D)
-        E = (config.e_layers, 2, self.S, config.e_length // split, D)
-        for name, shape in {"G": G, "E": E, "k": (self.S, D)}.items():
-            setattr(
-                self,
-                name,
-                nn.Parameter(
-                    uniform(shape, config.init, seeds.generator(stream.init_seed, name)).to(self.device)
-                ),
-            )
+            short = f"pool_size={self.S} has no E-prompt for each of {stream.num_tasks} tasks"
+            raise InputError(f"{short}; leave out pool_size for one each, or give overflow=vote (published)")
+        L_g, L_e = prefix_lengths(config.kv_split, g_length=config.g_length, e_length=config.e_length)
+        init, seed = config.init, stream.init_seed
+        self.G = uniform((config.g_layers, 2, L_g, D), init, (seed, "G"), self.device)
+        self.E = uniform((config.e_layers, 2, self.S, L_e, D), init, (seed, "E"), self.device)
+        self.k = uniform((self.S, D), init, (seed, "k"), self.device)
 
     def trained_prompts(self) -> list[nn.Parameter]:
         """G, E and k."""
@@ -114,35 +92,29 @@ class DualPrompt(QueryTuning):
 
     def extra(self) -> Extra:
         """The prefixes of every block, and their choice among S by a product."""
-        G, E = self.G.shape[2], self.E.shape[3]
-        keys = {block: G if block < len(self.G) else E for block in range(len(self.G) + len(self.E))}
-        return Extra(keys=keys, image=float(self.k.numel() + self.E.numel()))
+        lengths = [self.G.shape[2]] * len(self.G) + [self.E.shape[3]] * len(self.E)
+        return Extra(keys=dict(enumerate(lengths)), image=float(self.k.numel() + self.E.numel()))
 
     @property
     def couples_batch(self) -> bool:
         """Where prompts are voted for, or handed to other images."""
-        return self.config.prefix_reshape == "reshape_asis" or (
-            self.stream.num_tasks > self.S and self.config.batchwise_train
-        )
+        voted = self.stream.num_tasks > self.S and self.config.batchwise_train
+        return voted or self.config.prefix_reshape == "reshape_asis"
 
     @property
     def predicts_together(self) -> int | None:
         """Where a test batch votes, or its images are handed each other's prompts."""
-        return (
-            self.config.eval_batch
-            if self.config.batchwise_eval or self.config.prefix_reshape == "reshape_asis"
-            else None
-        )
+        mixed = self.config.batchwise_eval or self.config.prefix_reshape == "reshape_asis"
+        return self.config.eval_batch if mixed else None
 
     def begin_task(self, task: Task, trainer: Trainer) -> None:
         """Start the task's E-prompt from the one before it."""
         super().begin_task(task, trainer)
         if 0 < task.index < self.S:
-            with torch.no_grad():
-                self.E[:, :, task.index] = self.E[:, :, task.index - 1]
+            self.E.detach()[:, :, task.index] = self.E.detach()[:, :, task.index - 1]
 
     def loss(self, batch: Batch, task: TaskInfo) -> Tensor:
-        """CE over the current task's classes minus the pull of the chosen key towards the queries."""
+        """CE over the current task's classes minus the pull of the chosen key toward the queries."""
         similarity = cosines(batch.frozen_features(self.backbone), self.k)  # (B, S)
         ids = nearest(similarity.detach()[:, : self.tasks_seen], 1)
         self.count("nearest", ids, self.S)
@@ -157,22 +129,20 @@ class DualPrompt(QueryTuning):
 
     def represent(self, images: Tensor, q: Tensor) -> Tensor:
         """Features under the G-prompt and the E-prompt whose key is nearest to the query."""
-        ids = nearest(cosines(q, self.k if self.config.eval_keys == "all" else self.k[: self.tasks_seen]), 1)
+        keys = self.k if self.config.eval_keys == "all" else self.k[: self.tasks_seen]
+        ids = nearest(cosines(q, keys), 1)
         ids = majority(ids, self.S) if self.config.batchwise_eval else ids
         return self.backbone.features(images, self.prefixes(ids[:, 0], len(images)))
 
     def chosen_prefixes(self, ids: Tensor) -> Prefixes:
         """The prefixes of images that use the E-prompts `ids` (B,), or (1,) for all."""
-        blocks = {index: (K[None], V[None]) for index, (K, V) in enumerate(self.G)}
-        one_hot = torch.zeros(len(ids), self.S, device=self.device).scatter_(1, ids[:, None], 1.0)
-        for layer, (E_K, E_V) in enumerate(self.E):
-            blocks[len(self.G) + layer] = tuple(
-                (one_hot @ E.flatten(1)).unflatten(1, E.shape[1:]) for E in (E_K, E_V)
-            )  # (B, L_e, D)
+        blocks = {l: (K[None], V[None]) for l, (K, V) in enumerate(self.G)}
+        for l, pair in enumerate(self.E, start=len(self.G)):
+            blocks[l] = tuple(picked(E, ids) for E in pair)  # (B, L_e, D)
         return Prefixes(blocks)
 
     def prefixes(self, ids: Tensor, batch: int) -> Prefixes:
-        """The prefixes that a batch of training or prediction is given: the chosen ones, or (public code) as it mixes them."""
+        """What a batch is given: the chosen ones, or (public code) as it mixes them."""
         found = self.chosen_prefixes(ids)
         return found if self.config.prefix_reshape == "permute" else found.without_permute(len(self.G), batch)
 

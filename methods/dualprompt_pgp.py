@@ -1,12 +1,15 @@
 r"""DualPrompt-PGP: gradients of prefix keys are kept orthogonal to old tasks' attention queries.
 
-Qiao et al., "Prompt Gradient Projection for Continual Learning", ICLR 2024; NSP2 paper, Table 2. A prefix key enters head h's logits as it is, so old
-logits stay if \[ Q_h \Delta P_{K,h}^T = 0 \] for every head h; values, pool keys and head are free. From the second task on, after clipping,
-\[ g_{K,h} \leftarrow g_{K,h} - (g_{K,h} M_h) M_h^T, \] M_h (d x r) holding the fraction `energy` of the squared norm of head h's queries of
-768 training images a task under its own E-prompt. As published (`pgp_space=sample_asis`): one basis a block, from fifty principal scores of the
-queries of as many images as there are features, a matrix over samples, multiplied with the gradient of all heads side by side; and the E-prompt of
-that pass is chosen by the largest token embeddings, for want of a query (`stat_prompt=fallback_asis`). That pass takes one image at a time, where
-`prefix_reshape=reshape_asis` mixes nothing.
+Qiao et al., "Prompt Gradient Projection for Continual Learning", ICLR 2024; NSP2 paper, Table 2. A prefix key
+enters head h's logits as it is, so old logits stay if \[ Q_h \Delta P_{K,h}^T = 0 \] for every head h;
+values, pool keys and head are free. From the second task on, after clipping,
+\[ g_{K,h} \leftarrow g_{K,h} - (g_{K,h} M_h) M_h^T, \] M_h (d x r) holding the fraction `energy` of the
+squared norm of head h's queries of
+768 training images a task under its own E-prompt. As published (`pgp_space=sample_asis`): one basis a block,
+from fifty principal scores of the queries of as many images as there are features, a matrix over samples,
+multiplied with the gradient of all heads side by side; and the E-prompt of that pass is chosen by the largest
+token embeddings, for want of a query (`stat_prompt=fallback_asis`). That pass takes one image at a time,
+where `prefix_reshape=reshape_asis` mixes nothing.
 """
 
 from typing import Literal
@@ -15,16 +18,15 @@ import torch
 from cl_bench.methods import _pgp as pgp
 from cl_bench.methods.dualprompt import DualConfig, DualPrompt
 from pydantic import Field
-from torch import Tensor, nn, optim
+from torch import Tensor
 
-from cl_bench import seeds
-from cl_bench.data.stream import StreamInfo, Task, TaskInfo
+from cl_bench.data.stream import StreamInfo, Task
 from cl_bench.nn.backbone import Backbone
 from cl_bench.nn.pool import cosines, nearest
-from cl_bench.nn.projection import ProjectedAdam
+from cl_bench.nn.projection import Projection
 from cl_bench.nn.prompts import Prefixes
 from cl_bench.nn.statistics import QueryMoments, block_queries
-from cl_bench.nn.subspaces import Subspaces
+from cl_bench.nn.subspaces import Subspaces, principal_scores
 from cl_bench.training.trainer import Trainer
 
 SUMMARY = "DualPrompt with gradients orthogonal to old tasks' queries (PGP, ICLR 2024)"
@@ -36,12 +38,11 @@ class DualPGPConfig(pgp.PoolProjectionConfig, DualConfig):
 
     passes: int = Field(20, ge=1)
     project_values: bool = False  # project the gradient of values too
-    stat_prompt: Literal["task", "fallback_asis"] = (
-        "task"  # E-prompt of the statistics: the task's, or as the public code happens to choose
-    )
+    # E-prompt of the statistics: the task's, or as the public code happens to choose
+    stat_prompt: Literal["task", "fallback_asis"] = "task"
 
 
-class DualPromptPGP(DualPrompt):
+class DualPromptPGP(pgp.GradientProjection, DualPrompt):
     """Prefix prompts with projected gradients, or updates, of their keys from the second task on."""
 
     Config = DualPGPConfig
@@ -50,87 +51,58 @@ class DualPromptPGP(DualPrompt):
     version = 2
     LEFT_DIFFERENT = (*DualPrompt.LEFT_DIFFERENT, *pgp.LEFT_DIFFERENT)
     AS_PUBLISHED = {**DualPrompt.AS_PUBLISHED, **pgp.AS_PUBLISHED, "stat_prompt": "fallback_asis"}
+    measured = ("G", "E")
 
     def __init__(self, config: DualPGPConfig, backbone: Backbone, stream: StreamInfo):
         super().__init__(config, backbone, stream)
         pgp.require_sample_space(config, backbone.width)
         attn = backbone.vit.blocks[0].attn
-        # public code takes all heads side by side
-        self.heads, width = (
-            (1, backbone.width) if config.pgp_space == "sample_asis" else (attn.num_heads, attn.head_dim)
-        )
-        generator = (
-            seeds.generator(stream.init_seed, "random subspace") if config.pgp_space == "random" else None
-        )
-        self.space = Subspaces(
-            (config.g_layers + config.e_layers, self.heads, width, width), self.device, generator
-        )
-        for name in ("G", "E"):
-            self.register_buffer(f"{name}_start", torch.zeros_like(getattr(self, name)), persistent=False)
+        self.heads, width = attn.num_heads, attn.head_dim
+        if config.pgp_space == "sample_asis":  # the public code takes all heads side by side
+            self.heads, width = 1, backbone.width
+        shape = (config.g_layers + config.e_layers, self.heads, width, width)
+        self.space = Subspaces(shape, self.device, self.random_directions())
 
-    def begin_task(self, task: Task, trainer: Trainer) -> None:
-        """Remember the prompts, to measure their update, and the protected directions of all earlier tasks."""
-        super().begin_task(task, trainer)
-        self.G_start.copy_(self.G.detach())
-        self.E_start.copy_(self.E.detach())
-        self.space.refresh()
-
-    def _by_head(self, keys: Tensor) -> Tensor:
+    def by_head(self, keys: Tensor) -> Tensor:
         """Keys (layers, n, ..., D) -> (layers, H, rows, d)."""
         return keys.flatten(1, -2).unflatten(2, (self.heads, -1)).transpose(1, 2)
 
     def outside(self, X: Tensor, first: int) -> Tensor:
-        """G or E, its gradient or update (layers, 2, ..., D), with the keys' part outside the subspaces of the blocks from `first` on."""
-        if self.space.active.shape[-1] == 0:
+        """X (layers, 2, ..., D) of G or E, its keys outside the bases of the blocks from `first` on."""
+        if self.space.empty:
             return X
         M = self.space.active[first : first + len(X)]
         halves = [X[:, 0], X[:, 1]]
         for half in (0, 1) if self.config.project_values else (0,):
-            rows = self._by_head(halves[half])
+            rows = self.by_head(halves[half])
             halves[half] = (rows - (rows @ M) @ M.mT).transpose(1, 2).flatten(2).view_as(halves[half])
         return torch.stack(halves, dim=1)
 
-    def make_optimizer(self, task: TaskInfo) -> optim.Optimizer:
-        """Plain Adam, or one whose finished updates are projected (pgp_stage=update)."""
-        if self.config.pgp_stage == "grad" or not any(self.space.ranks()):
-            return super().make_optimizer(task)
-        projections = [
-            (prompts, lambda U, first=first: self.outside(U, first)) for prompts, first in self._prompts()
-        ]
-        return ProjectedAdam(self.trained_parameters(), projections, **self.adam_settings())
-
-    def _prompts(self) -> list[tuple[nn.Parameter, int]]:
-        return [(prompts, first) for prompts, first in ((self.G, 0), (self.E, len(self.G))) if len(prompts)]
-
-    def after_backward(self, task: TaskInfo) -> None:
-        """Clip, then g <- g - (g M) M^T; E-prompts that no image used have no gradient."""
-        super().after_backward(task)
-        if self.config.pgp_stage == "grad":
-            for prompts, first in self._prompts():
-                prompts.grad = self.outside(prompts.grad, first)
-
-    def statistics_images(self, task: TaskInfo, images: int) -> int:
-        """The images whose tokens are collected."""
-        return pgp.statistics_images(self.config, images, self.is_last(task))
+    def outsides(self) -> list[Projection]:
+        """G and E with their keys outside M."""
+        if self.space.empty:
+            return []
+        G = [(self.G, lambda X: self.outside(X, 0))] if len(self.G) else []
+        return [*G, (self.E, lambda X: self.outside(X, len(self.G)))]
 
     def end_task(self, task: Task, trainer: Trainer) -> None:
         """Grow every block's bases by the task's queries; nothing to do after the last task."""
-        keys = [
-            self._by_head((now.detach() - start)[:, 0])
-            for now, start in ((self.G, self.G_start), (self.E, self.E_start))
-            if len(now)
-        ]
-        inside, whole = 0.0, 0.0
-        for delta, M in zip(keys, self.space.active.split([len(delta) for delta in keys]), strict=True):
-            inside, whole = inside + float((delta @ M).square().sum()), whole + float(delta.square().sum())
-        self.inside = (inside / whole) ** 0.5 if whole else 0.0
+        self.inside = self.share_inside()
         if not self.is_last(task) and self.config.energy > 0:
-            moments = (
-                self._published_moments if self.config.pgp_space == "sample_asis" else self._feature_moments
-            )
+            published = self.config.pgp_space == "sample_asis"
+            moments = self.published_moments if published else self.feature_moments
             with torch.no_grad():
-                rules = (self.config.pgp_energy, self.config.pgp_rank_rule, task.index == 0)
-                self.space.grow(moments(task, trainer), self.config.energy, *rules)
+                self.protect(self.space, moments(task, trainer), self.config.energy, task)
+
+    def share_inside(self) -> float:
+        """|dK M| / |dK| of the task's update of all keys."""
+        inside, whole = 0.0, 0.0
+        for name, active in zip("GE", self.space.active.split([len(self.G), len(self.E)]), strict=True):
+            if len(active):
+                delta = self.by_head(self.moved(name)[:, 0])
+                inside += float((delta @ active).square().sum())
+                whole += float(delta.square().sum())
+        return (inside / whole) ** 0.5 if whole else 0.0
 
     def statistics_prefixes(self, images: Tensor, task: Task) -> Prefixes:
         """The prompts under which queries are collected."""
@@ -141,34 +113,28 @@ class DualPromptPGP(DualPrompt):
             q = self.backbone.vit._pos_embed(self.backbone.vit.patch_embed(images)).amax(1)
         return self.chosen_prefixes(nearest(cosines(q, self.k), 1)[:, 0])
 
-    def _feature_moments(self, task: Task, trainer: Trainer) -> Tensor:
+    def feature_moments(self, task: Task, trainer: Trainer) -> Tensor:
         """Q_h^T Q_h over the number of rows, (blocks, H, d, d)."""
         moments = QueryMoments(len(self.space.M), self.backbone.vit)
-        for batch in trainer.plain(
-            task, self.statistics_batch, pgp.chosen_images(self.config, task, trainer)
-        ):
-            self.backbone.features(
-                batch.images, moments.observing(self.statistics_prefixes(batch.images, task))
-            )
+        for batch in trainer.plain(task, self.statistics_batch, self.chosen_images(task, trainer)):
+            prefixes = self.statistics_prefixes(batch.images, task)
+            self.backbone.features(batch.images, moments.observing(prefixes))
         return moments.means()
 
-    def _published_moments(self, task: Task, trainer: Trainer) -> Tensor:
-        """Z Z^T over samples, (blocks, 1, D, D); one pass a block, so that the queries of one block at a time are in memory."""
-        found = []
+    def published_moments(self, task: Task, trainer: Trainer) -> Tensor:
+        """Z Z^T over samples, (blocks, 1, D, D); a pass for each block, to hold the queries of one."""
+        vit, found = self.backbone.vit, []
         for block in range(len(self.space.M)):
-            images = pgp.published_images(
-                self.config, task, trainer, self.backbone.width, self.statistics_batch, self.config.passes
-            )
-            parts = [
-                block_queries(self.backbone.vit, some, self.statistics_prefixes(some, task), block).flatten(1)
-                for some in images
+            queries = [
+                block_queries(vit, images, self.statistics_prefixes(images, task), block).flatten(1)
+                for images in self.published_images(task, trainer)
             ]
-            Z = pgp.principal_scores(torch.cat(parts), SCORES)
+            Z = principal_scores(torch.cat(queries), SCORES)
             found.append((Z @ Z.T)[None])
         return torch.stack(found)
 
     def diagnostics(self) -> dict:
-        """Ranks of the bases, head by head for every block, and the share of the task's update of keys that lies inside them."""
+        """Ranks of the bases, head by head for every block, and the share of the keys' update inside them."""
         return {**super().diagnostics(), "rank": self.space.ranks(), "update_inside_protected": self.inside}
 
 

@@ -1,4 +1,7 @@
-"""Joint-FT: the whole network, all classes learned as one task: the bound of everything that starts from the same checkpoint."""
+"""Joint-FT: the whole network, all classes learned as one task.
+
+The bound of everything that starts from the same checkpoint.
+"""
 
 from cl_bench.methods.seq_ft import SeqFT
 

@@ -1,16 +1,18 @@
 r"""L2P: a pool of prompts, of which each image is given those whose keys are nearest to its query.
 
-Wang et al., "Learning to Prompt for Continual Learning", CVPR 2022; NSP2 paper, Tables 2, 4 and 5. An image with query q is given the k
-prompts whose keys K_i have the largest cosine with it, and
+Wang et al., "Learning to Prompt for Continual Learning", CVPR 2022; NSP2 paper, Tables 2, 4 and 5. An image
+with query q is given the k prompts whose keys K_i have the largest cosine with it, and
 \[ L = CE(z, y) - \lambda \frac1B \sum_b \sum_{i \in idx_b} \cos(q_b, K_i). \]
-Nothing acts against forgetting but the shared pool itself. Two forms. The original (`layers=1, carry=accumulate, head=prompt`): prompts are
-tokens from the first block on, and the head reads the mean of their outputs. That of the NSP2 paper, appendix D ("prompts in the first
-three layers"; no code): each block has its own prompts, one choice serves all, prompt outputs are dropped and the head reads the class
-token, as the null-space conditions need (`layers=3, carry=drop, head=token`).
+Nothing acts against forgetting but the shared pool itself. Two forms. The original (`layers=1,
+carry=accumulate, head=prompt`): prompts are tokens from the first block on, and the head reads the mean of
+their outputs. That of the NSP2 paper, appendix D ("prompts in the first three layers"; no code): each block
+has its own prompts, one choice serves all, prompt outputs are dropped and the head reads the class token, as
+the null-space conditions need (`layers=3, carry=drop, head=token`).
 
-The published PyTorch code lets each batch vote for one set of prompts, at prediction too, where batches hold one task's images: the task is
-then read from the neighbours. Here prediction is per image unless `batchwise_eval=on`, which predicts `eval_batch` test images of one task
-at a time; classes not yet learned compete there (`eval_classes=all`). What even `as_published` does otherwise is LEFT_DIFFERENT.
+The published PyTorch code lets each batch vote for one set of prompts, at prediction too, where batches hold
+one task's images: the task is then read from the neighbors. Here prediction is per image unless
+`batchwise_eval=on`, which predicts `eval_batch` test images of one task at a time; classes not yet learned
+compete there (`eval_classes=all`). What even `as_published` does otherwise is LEFT_DIFFERENT.
 """
 
 from collections.abc import Iterator
@@ -20,20 +22,20 @@ import numpy as np
 from pydantic import Field
 from torch import Tensor, nn
 
-from cl_bench import seeds
 from cl_bench.data.batch import Batch
 from cl_bench.data.stream import StreamInfo, Task, TaskInfo
 from cl_bench.errors import InputError
-from cl_bench.nn.backbone import Backbone
+from cl_bench.nn.backbone import Backbone, require_class_position
 from cl_bench.nn.forward import tokens
 from cl_bench.nn.pool import Carried, Chosen, cosines, majority, nearest, uniform
 from cl_bench.nn.statistics import AttentionMoments, TokenMoments
 from cl_bench.training.query_method import QueryTuning, QueryTuningConfig
 from cl_bench.training.trainer import Trainer
-from cl_bench.training.work import Extra
+from cl_bench.training.work import Extra, of_pool
 
 VOTES_AS_PUBLISHED = {
-    "batchwise_train": True, "batchwise_eval": True, "eval_batch": 16, "eval_classes": "all", "head_init": "normal", "normalisation": "unit01",
+    "batchwise_train": True, "batchwise_eval": True, "eval_batch": 16, "eval_classes": "all",
+    "head_init": "normal", "normalisation": "unit01",
 }  # fmt: skip
 SUMMARY = "prompts chosen from a pool by keys (L2P, CVPR 2022)"
 
@@ -46,37 +48,25 @@ class PoolConfig(QueryTuningConfig):
     top_k: int = Field(5, ge=1)  # k
     pull: float = Field(0.1, ge=0)  # lambda; 1.0 in the original code
     layers: int = Field(3, ge=1)  # first blocks that get prompts
-    carry: Literal["drop", "accumulate"] = (
-        "drop"  # prompt outputs are dropped, or stay tokens in the later blocks
-    )
-    head: Literal["token", "prompt"] = (
-        "token"  # the head reads the class token, or the mean of all prompt outputs
-    )
-    position: Literal["none", "cls"] = (
-        "none"  # carried prompts get no position, or (PyTorch port) the class token's in the first block
-    )
+    carry: Literal["drop", "accumulate"] = "drop"  # prompt outputs: dropped, or tokens of the later blocks
+    head: Literal["token", "prompt"] = "token"  # reads the class token, or the mean of all prompt outputs
+    position: Literal["none", "cls"] = "none"  # of carried prompts: none, or (port) the class token's
     init: Literal["port", "jax"] = "port"  # U(-1, 1) or (original code) U(0, 0.01)
     batchwise_train: bool = True  # one choice of prompts for a whole training batch, by majority (published)
     batchwise_eval: bool = False  # at prediction too (published; reads the task from the batch)
-    eval_batch: int = Field(
-        16, ge=1
-    )  # test images of one task that are predicted together, where predictions depend on the batch (published)
+    eval_batch: int = Field(16, ge=1)  # test images of a task predicted together, where the batch matters
 
 
 class L2P(QueryTuning):
-    """Prompts P (L, S * L_p, D), keys K (S, D); subclasses change what happens to their gradients or updates."""
+    """Prompts P (L, S * L_p, D), keys K (S, D); subclasses change their gradients or updates."""
 
     Config = PoolConfig
     display = "L2P"
     TRUNK = PoolConfig
     version = 2
     AS_PUBLISHED = {
-        **VOTES_AS_PUBLISHED,
-        "layers": 1,
-        "carry": "accumulate",
-        "head": "prompt",
-        "position": "cls",
-    }
+        **VOTES_AS_PUBLISHED, "layers": 1, "carry": "accumulate", "head": "prompt", "position": "cls",
+    }  # fmt: skip
     SMALL = {"layers": 2, "pool_size": 4, "prompt_length": 4, "top_k": 2}
     LEFT_DIFFERENT = (
         "the classes of the published runs come in their natural order (--order natural)",
@@ -86,42 +76,25 @@ class L2P(QueryTuning):
     def __init__(self, config: PoolConfig, backbone: Backbone, stream: StreamInfo):
         super().__init__(config, backbone, stream)
         if config.top_k > config.pool_size:
-            raise InputError(
-                f"top_k={config.top_k} of a pool of {config.pool_size} cannot be chosen; give top_k of at most pool_size"
-            )
-        backbone.first_blocks(config.layers)
+            asked = f"top_k={config.top_k} of a pool of {config.pool_size} cannot be chosen"
+            raise InputError(f"{asked}; give top_k of at most pool_size")
+        layers, S, D = backbone.first_blocks(config.layers), config.pool_size, backbone.width
         if config.carry == "drop" and (config.head == "prompt" or config.position == "cls"):
-            raise InputError(
-                "head=prompt and position=cls need carry=accumulate: with carry=drop prompts are no tokens"
-            )
-        vit = backbone.vit
-        if config.position == "cls" and (vit.pos_embed is None or vit.no_embed_class):
-            raise InputError(
-                f"position=cls, but backbone {backbone.spec.name!r} has no position embedding of its class token; give position=none"
-            )
-        shape, init = (config.layers, config.pool_size * config.prompt_length, backbone.width), config.init
-        self.P = nn.Parameter(
-            uniform(shape, init, seeds.generator(stream.init_seed, "prompts")).to(self.device)
-        )
-        self.K = nn.Parameter(
-            uniform((config.pool_size, shape[2]), init, seeds.generator(stream.init_seed, "keys")).to(
-                self.device
-            )
-        )
+            needed = "head=prompt and position=cls need carry=accumulate"
+            raise InputError(f"{needed}: with carry=drop prompts are no tokens")
+        if config.position == "cls":
+            require_class_position(backbone)
+        init, seed = config.init, stream.init_seed
+        self.P = uniform((layers, S * config.prompt_length, D), init, (seed, "prompts"), self.device)
+        self.K = uniform((S, D), init, (seed, "keys"), self.device)
 
     def trained_prompts(self) -> list[nn.Parameter]:
         """P and K."""
         return [self.P, self.K]
 
     def extra(self) -> Extra:
-        """k * L_p keys a block, picked out of the pool's, or as many tokens; the whole pool is projected once a step."""
-        (layers, rows, D), S, k = self.P.shape, self.config.pool_size, self.config.top_k
-        chosen = dict.fromkeys(range(layers), k * self.config.prompt_length)
-        if self.config.carry == "accumulate":
-            return Extra(tokens=chosen, image=float(S) * D + float(layers) * k * rows * D)
-        return Extra(
-            keys=chosen, image=float(S) * D + 2.0 * layers * k * rows * D, step=2.0 * layers * rows * D * D
-        )
+        """The chosen prompts as keys or as tokens, and their choice."""
+        return of_pool(self.P, self.config.pool_size, self.config.top_k, self.config.carry == "accumulate")
 
     @property
     def couples_batch(self) -> bool:
@@ -134,20 +107,18 @@ class L2P(QueryTuning):
         return self.config.eval_batch if self.config.batchwise_eval else None
 
     def choose(self, similarity: Tensor, vote: bool) -> Chosen:
-        """The top k of each image's cosines (B, S), or those that most images of the batch have among them."""
+        """The top k of each image's cosines (B, S), or those that most images of the batch have."""
         ids = nearest(similarity, self.config.top_k)
         return Chosen(self.P, majority(ids, self.config.pool_size) if vote else ids, self.config.pool_size)
 
     def loss(self, batch: Batch, task: TaskInfo) -> Tensor:
-        """CE over the current task's classes minus the pull of the chosen keys towards the queries."""
+        """CE over the current task's classes minus the pull of the chosen keys toward the queries."""
         similarity = cosines(batch.frozen_features(self.backbone), self.K)  # (B, S)
         chosen = self.choose(similarity.detach(), self.config.batchwise_train)
         self.count("selected", chosen.ids, self.config.pool_size, len(batch) // len(chosen.ids))
         pulled = similarity.gather(1, chosen.ids.expand(len(batch), -1)).sum(1).mean()
-        return (
-            self.cross_entropy(self.prompted(batch.images, chosen), batch.labels, task)
-            - self.config.pull * pulled
-        )
+        ce = self.cross_entropy(self.prompted(batch.images, chosen), batch.labels, task)
+        return ce - self.config.pull * pulled
 
     def represent(self, images: Tensor, q: Tensor) -> Tensor:
         """Features under each image's own prompts, or the batch's with `batchwise_eval`."""
@@ -157,20 +128,19 @@ class L2P(QueryTuning):
         self, images: Tensor, chosen: Chosen, moments: AttentionMoments | TokenMoments | None = None
     ) -> Tensor:
         """Features (B, D) with the chosen prompts, while `moments` may see the image tokens."""
+        vit = self.backbone.vit
         if self.config.carry == "drop":
             return self.backbone.features(images, moments.observing(chosen) if moments else chosen)
-        carried = Carried(
-            chosen, self.backbone.vit.pos_embed[:, :1] if self.config.position == "cls" else None, moments
-        )
+        carried = Carried(chosen, vit.pos_embed[:, :1] if self.config.position == "cls" else None, moments)
         if self.config.head == "token":
             return self.backbone.features(images, carried)
-        x = tokens(self.backbone.vit, images, carried)  # (B, N + L k L_p, D)
-        return self.backbone.vit.fc_norm(x[:, -self.config.layers * carried.size :].mean(1))
+        x = tokens(vit, images, carried)  # (B, N + L k L_p, D)
+        return vit.fc_norm(x[:, -self.config.layers * carried.size :].mean(1))
 
     def visits(
         self, task: Task, trainer: Trainer, rows: np.ndarray | None = None
     ) -> Iterator[tuple[Tensor, Tensor, Chosen]]:
-        """One plain pass over the task's images (or the given rows) after training: input, queries, and the prompts that prediction gives them."""
+        """Images, queries, and the prompts of prediction, in one plain pass over the task or given rows."""
         for batch in trainer.plain(task, self.statistics_batch, rows):
             q = batch.frozen_features(self.backbone)
             yield batch.images, q, self.choose(cosines(q, self.K), self.config.batchwise_eval)

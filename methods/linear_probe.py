@@ -1,6 +1,7 @@
 """Linear probe: a linear classifier on frozen features, all classes learned as one task.
 
-What the features alone are good for, with any classifier: the distance from here to joint tuning is what adapting the network can bring.
+What the features alone are good for, with any classifier: the distance from here to joint tuning is what
+adapting the network can bring.
 """
 
 from torch import Tensor
@@ -25,11 +26,11 @@ class LinearProbe(Tuning):
         return batch.frozen_features(self.backbone)
 
     def trained_groups(self) -> list[dict]:
-        """None."""
+        """The head is all that is trained."""
         return []
 
     def forwards(self, task: TaskInfo, images: int, augmented: bool) -> int:
-        """One forward a step, or one an image where images enter unchanged; nothing goes backward through the network."""
+        """One a step, or one an image where images enter unchanged; no pass goes backward."""
         return self.trained_images(task, images) if augmented else images
 
 

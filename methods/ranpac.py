@@ -1,13 +1,17 @@
 r"""RanPAC: ridge regression on randomly projected features, which a first task may have adapted.
 
-McDonnell et al., "RanPAC: Random Projections and Pre-trained Models for Continual Learning", NeurIPS 2023, arXiv 2307.02251.
-Phase 1, in the first task alone: adapters beside the MLPs and a cosine head are trained, and then frozen. Every task:
-\[ \phi(x) = relu(f(x) W_r), \quad G \leftarrow G + \Phi^T \Phi, \quad Q \leftarrow Q + \Phi^T Y, \quad W = (G + \lambda I)^{-1} Q, \]
-W_r (D x M) drawn once from N(0, 1), scores phi(x) W. lambda is chosen anew after every task, on the task's own images: fitted on four fifths of them,
-of 10^-8 ... 10^8 the one with the least squared error on the rest. With a fixed lambda the result is that of all data at once, in any order.
+McDonnell et al., "RanPAC: Random Projections and Pre-trained Models for Continual Learning", NeurIPS 2023,
+arXiv 2307.02251. Phase 1, in the first task alone: adapters beside the MLPs and a cosine head are trained,
+and then frozen. Every task:
+\[ \phi(x) = relu(f(x) W_r), \quad G \leftarrow G + \Phi^T \Phi, \quad Q \leftarrow Q + \Phi^T Y, \quad W = (G
++ \lambda I)^{-1} Q, \]
+W_r (D x M) drawn once from N(0, 1), scores phi(x) W. lambda is chosen anew after every task, on the task's
+own images: fitted on four fifths of them, of 10^-8 ... 10^8 the one with the least squared error on the rest.
+With a fixed lambda the result is that of all data at once, in any order.
 
-`first_task=off` leaves phase 1 out, `projection=0` regresses on the features themselves. The paper adapts by SSF on ImageNet-R; adapters
-stand for it here. The authors' float32 solves are noise for small lambda; these are float64, one decomposition for all of them.
+`first_task=off` leaves phase 1 out, `projection=0` regresses on the features themselves. The paper adapts by
+SSF on ImageNet-R; adapters stand for it here. The authors' float32 solves are noise for small lambda; these
+are float64, one decomposition for all of them.
 """
 
 import math
@@ -30,7 +34,7 @@ from cl_bench.seeds import permutation
 from cl_bench.training.method import Method
 from cl_bench.training.phase import Phase
 from cl_bench.training.trainer import Trainer
-from cl_bench.training.work import Extra, through
+from cl_bench.training.work import Extra, of_ridge, through
 
 SUMMARY = "ridge regression on random projections of features (NeurIPS 2023)"
 BATCH, FITTED = 100, 0.8  # images of a statistics batch; share of a task that lambda is fitted on
@@ -67,15 +71,12 @@ class RanPAC(Method):
         self.edits, self.strength, self.errors = NONE, config.ridge, []
         if config.first_task:
             generator = seeds.generator(stream.init_seed, "adapters")
-            edits = Adapters(
-                backbone.depth, D, config.bottleneck, generator, config.adapter_scale, config.dropout
-            )
+            sizes = (backbone.depth, D, config.bottleneck)
+            edits = Adapters(*sizes, generator, config.adapter_scale, config.dropout)
             self.edits, self.head = edits.to(self.device), CosineHeads(D, self.device)
         if M:
-            self.register_buffer(
-                "W_r",
-                torch.randn(D, M, generator=seeds.generator(stream.init_seed, "projection")).to(self.device),
-            )
+            W_r = torch.randn(D, M, generator=seeds.generator(stream.init_seed, "projection"))
+            self.register_buffer("W_r", W_r.to(self.device))
         self.ridge = Ridge(M or D, self.device)
 
     def grow(self, task: TaskInfo) -> None:
@@ -87,13 +88,9 @@ class RanPAC(Method):
         self.backbone.requires_grad_(False)
 
     def extra(self) -> Extra:
-        """The adapters, the projection, the moments of its features, and the solution of as many equations."""
-        adapters, M = (
-            through(self.backbone.vit, self.edits) if self.config.first_task else 0.0,
-            float(len(self.ridge.G)),
-        )
-        projected = float(self.config.projection) * self.backbone.width
-        return Extra(image=adapters + projected, statistics=M * M, task=M**3 / 3, working_bytes=16 * M * M)
+        """The adapters, the projection, and the moments and equations of its features."""
+        adapters = through(self.backbone.vit, self.edits) if self.config.first_task else 0.0
+        return of_ridge(adapters + float(self.config.projection) * self.backbone.width, len(self.ridge.G))
 
     def phases(self, task: TaskInfo) -> list[Phase]:
         """Phase 1, in the first task."""
@@ -102,17 +99,19 @@ class RanPAC(Method):
             return []
         trained = [*self.edits.parameters(), *self.head.parameters()]
         sgd = {"lr": config.learning_rate, "momentum": config.momentum, "weight_decay": config.weight_decay}
-        return [
-            Phase(
-                loss=lambda batch: F.cross_entropy(
-                    self.head(self.backbone.features(batch.images, self.edits)), batch.labels
-                ),
-                optimizer=lambda: optim.SGD(trained, **sgd),
-                batch=config.batch,
-                passes=config.passes,
-                rate=lambda done, group: (1 + math.cos(math.pi * done / config.passes)) / 2,
-            )
-        ]
+        phase = Phase(
+            loss=self.adapter_loss,
+            optimizer=lambda: optim.SGD(trained, **sgd),
+            batch=config.batch,
+            passes=config.passes,
+            rate=lambda done, group: (1 + math.cos(math.pi * done / config.passes)) / 2,
+        )
+        return [phase]
+
+    def adapter_loss(self, batch: Batch) -> Tensor:
+        """CE of scaled cosines with the first task's classes."""
+        features = self.backbone.features(batch.images, self.edits)
+        return F.cross_entropy(self.head(features), batch.labels)
 
     def phi(self, images: Tensor) -> Tensor:
         """relu(f W_r) (B, M), or f (B, D)."""
@@ -120,19 +119,15 @@ class RanPAC(Method):
         return F.relu(f @ self.W_r) if self.config.projection else f
 
     def end_task(self, task: Task, trainer: Trainer) -> None:
-        """Moments of the task's images in one pass, in a seeded order; lambda from them alone; the classifier."""
-        phis, labels = [], []
-        for batch in trainer.plain(
-            task, BATCH, permutation(len(task), trainer.data_seed, "ridge", task.index)
-        ):
+        """Moments of the task's images in a seeded order; lambda from them alone; the classifier."""
+        order, phis, labels = permutation(len(task), trainer.data_seed, "ridge", task.index), [], []
+        for batch in trainer.plain(task, BATCH, order):
             phis.append(self.phi(batch.images))
             labels.append(batch.labels)
             self.ridge.add(phis[-1], labels[-1])
         if self.config.ridge is None:
-            fitted = int(FITTED * len(task))
-            self.strength, self.errors = choose_strength(
-                torch.cat(phis), torch.cat(labels), self.ridge.Q.shape[1], fitted
-            )
+            seen, classes = (torch.cat(phis), torch.cat(labels)), self.ridge.Q.shape[1]
+            self.strength, self.errors = choose_strength(*seen, classes, int(FITTED * len(task)))
         self.ridge.solve(self.strength)
 
     def predict(self, batch: Batch) -> Tensor:

@@ -1,7 +1,8 @@
 r"""Seq-Adapter: bottleneck adapters beside the MLPs, tuned task after task with nothing against forgetting.
 
 Chen et al., "AdaptFormer: Adapting Vision Transformers for Scalable Visual Recognition", NeurIPS 2022:
-\[ MLP(LN(x)) + s \, W_{up} \, relu(W_{down} x). \] The baseline of EASE, MOS, TUNA, SSIAT and their kin; as a continual method it has no paper.
+\[ MLP(LN(x)) + s \, W_{up} \, relu(W_{down} x). \] The baseline of EASE, MOS, TUNA, SSIAT and their kin; as a
+continual method it has no paper.
 """
 
 from pydantic import Field
@@ -35,10 +36,8 @@ class SeqAdapter(EditTuning):
         super().__init__(config, backbone, stream)
         layers = backbone.first_blocks(config.layers)
         generator = seeds.generator(stream.init_seed, "adapters")
-        edits = Adapters(
-            layers, backbone.width, config.bottleneck, generator, config.adapter_scale, config.dropout
-        )
-        self.edits = edits.to(self.device)
+        sizes = (layers, backbone.width, config.bottleneck)
+        self.edits = Adapters(*sizes, generator, config.adapter_scale, config.dropout).to(self.device)
 
 
 METHOD = SeqAdapter

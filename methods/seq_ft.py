@@ -1,7 +1,8 @@
 """Seq-FT: the whole network tuned task after task, with a rate of its own far below that of the heads.
 
-That the small rate is most of the cure is the finding of Zhang et al., "SLCA: Slow Learner with Classifier Alignment for Continual Learning on
-a Pre-trained Model", ICCV 2023, whose slow learner this is, without the alignment; with the rate of the heads it is the usual lower bound.
+That the small rate is most of the cure is the finding of Zhang et al., "SLCA: Slow Learner with Classifier
+Alignment for Continual Learning on a Pre-trained Model", ICCV 2023, whose slow learner this is, without the
+alignment; with the rate of the heads it is the usual lower bound.
 """
 
 from dataclasses import replace

@@ -1,7 +1,8 @@
 r"""Seq-LoRA: low-rank updates of attention's maps, tuned task after task with nothing against forgetting.
 
-Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", ICLR 2022: \[ W x + s B A x, \] here beside queries and values of every block. The
-baseline of InfLoRA, SD-LoRA and their kin; as a continual method it has no paper of its own.
+Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", ICLR 2022: \[ W x + s B A x, \] here beside
+queries and values of every block. The baseline of InfLoRA, SD-LoRA and their kin; as a continual method it
+has no paper of its own.
 """
 
 from pydantic import Field
@@ -16,7 +17,7 @@ SUMMARY = "LoRA tuned task after task: the baseline of low-rank methods"
 
 
 class SeqLoRAConfig(TuningConfig):
-    """Rank and targets are those usual for vision transformers; the rest as for all sequential fine-tuning."""
+    """Rank and targets usual for vision transformers; the rest as for all sequential fine-tuning."""
 
     rank: int = Field(10, ge=1)  # r
     targets: str = "qv"  # which of queries, keys and values
@@ -35,9 +36,8 @@ class SeqLoRA(EditTuning):
         super().__init__(config, backbone, stream)
         layers = backbone.first_blocks(config.layers)
         generator = seeds.generator(stream.init_seed, "lora")
-        self.edits = LoRA(
-            layers, backbone.width, config.rank, config.targets, generator, config.lora_scale
-        ).to(self.device)
+        sizes = (layers, backbone.width, config.rank, config.targets)
+        self.edits = LoRA(*sizes, generator, config.lora_scale).to(self.device)
 
 
 METHOD = SeqLoRA

@@ -1,8 +1,9 @@
 r"""SimpleCIL: nearest class mean of frozen features, nothing is trained.
 
-Zhou et al., "Revisiting Class-Incremental Learning with Pre-Trained Models: Generalizability and Adaptivity Are All You Need", IJCV 2024,
-arXiv 2303.07338. \[ P_k = \frac{1}{n_k} \sum_{y_i = k} f(x_i), \qquad \hat y = \arg\max_k \cos(f(x), P_k). \] The result does not depend on the
-class order: what is forgotten is lost to classes that join the competition. A method that trains has to beat it.
+Zhou et al., "Revisiting Class-Incremental Learning with Pre-Trained Models: Generalizability and Adaptivity
+Are All You Need", IJCV 2024, arXiv 2303.07338. \[ P_k = \frac{1}{n_k} \sum_{y_i = k} f(x_i), \qquad \hat y =
+\arg\max_k \cos(f(x), P_k). \] The result does not depend on the class order: what is forgotten is lost to
+classes that join the competition. A method that trains has to beat it.
 """
 
 from torch import Tensor
@@ -20,7 +21,7 @@ BATCH = 100
 
 
 class SimpleCILConfig(Strict):
-    """There is nothing to set."""
+    """No options."""
 
 
 class SimpleCIL(Method):

@@ -1,6 +1,7 @@
 """VPT-Joint: all classes learned as one task, the upper bound.
 
-NSP2 paper, Table 1, "Upper-bound". The paper states no temperature for it; the benchmark's own is used unless `temperature` is given.
+NSP2 paper, Table 1, "Upper-bound". The paper states no temperature for it; the benchmark's own is used unless
+`temperature` is given.
 """
 
 from cl_bench.methods.vpt_seq import VPTSeq

@@ -1,30 +1,32 @@
 r"""VPT-NSP2: prompt updates are projected into the null space of old tasks' attention.
 
-Lu et al., "Visual Prompt Tuning in Null Space for Continual Learning", NeurIPS 2024, arXiv 2406.05658, Tables 1 to 5. For every prompted block
+Lu et al., "Visual Prompt Tuning in Null Space for Continual Learning", NeurIPS 2024, arXiv 2406.05658, Tables
+1 to 5. For every prompted block
 \[ \Delta P = [\eta_2 B_2 + (1-\eta_2) I] \, P_G \, [\eta_1 B_1 + (1-\eta_1) I] \qquad \text{(eq. 29)} \]
-where P_G is Adam's finished update, B_1 and B_2 span the null spaces of Omega_1 = [Q_h W_k,h]_h and Omega_2 = [S_P,h]_h of all earlier
-tasks (section 4.3, Algorithms 1 and 2), and L_LN (eq. 27) keeps the prompts' mean and standard deviation.
+where P_G is Adam's finished update, B_1 and B_2 span the null spaces of Omega_1 = [Q_h W_k,h]_h and Omega_2 =
+[S_P,h]_h of all earlier tasks (section 4.3, Algorithms 1 and 2), and L_LN (eq. 27) keeps the prompts' mean
+and standard deviation.
 
-Defaults follow the published code where it and the paper differ (`nullity`, `ln_red`), but covariances are means over a task's rows, so that
-every task weighs the same; the code sums means of batches of 100 images (`cov_norm=batches`). Dividing B by its Frobenius norm (`nsp_norm=fro`)
-shrinks updates after the first task tenfold; `subspace=iso` and `random` shrink as much without, or with random, directions. `affine=exact`
-has the conditions with LayerNorm's scale and the prompts' deviation, which paper and code drop.
+Defaults follow the published code where it and the paper differ (`nullity`, `ln_red`), but covariances are
+means over a task's rows, so that every task weighs the same; the code sums means of batches of 100 images
+(`cov_norm=batches`). Dividing B by its Frobenius norm (`nsp_norm=fro`) shrinks updates after the first task
+tenfold; `subspace=iso` and `random` shrink as much without, or with random, directions. `affine=exact` has
+the conditions with LayerNorm's scale and the prompts' deviation, which paper and code drop.
 """
 
-from collections.abc import Callable
 from typing import Literal
 
 import torch
 from cl_bench.methods.vpt_seq import PromptTuningConfig, VPTSeq
 from pydantic import Field
-from torch import Tensor, optim
+from torch import Tensor
 
 from cl_bench.config import Strict
 from cl_bench.data.batch import Batch
 from cl_bench.data.stream import StreamInfo, Task, TaskInfo
-from cl_bench.errors import InputError
-from cl_bench.nn.backbone import Backbone
-from cl_bench.nn.projection import Nullity, ProjectedAdam, fused_projections, ln_loss, share_outside_null
+from cl_bench.nn import projection
+from cl_bench.nn.backbone import Backbone, require_linear_keys
+from cl_bench.nn.projection import Nullity, Projection
 from cl_bench.nn.statistics import AttentionMoments
 from cl_bench.training.trainer import Trainer
 from cl_bench.training.work import Extra, with_null_spaces
@@ -34,7 +36,7 @@ SUMMARY = "updates projected into the null space of old tasks (NeurIPS 2024)"
 
 
 class NullSpaceConfig(Strict):
-    """Settings of the null-space projection; the value of eta is that of 10-split CIFAR-100, NSP2 paper, appendix B."""
+    """Settings of the null-space projection; eta is that of 10-split CIFAR-100, NSP2 paper, appendix B."""
 
     b1: bool = True  # projection for affinity, B_1
     b2: bool = True  # projection for aggregation, B_2
@@ -47,16 +49,12 @@ class NullSpaceConfig(Strict):
     nsp_norm: Literal["fro", "none"] = "fro"
     affine: Literal["ignore", "exact"] = "ignore"
     ln_red: Literal["mean", "l1"] = "mean"
-    cov_norm: Literal["rows", "batches", "sum"] = (
-        "rows"  # mean over a task's rows, sum of its batches' means (published), sum
-    )
-    subspace: Literal["nsp", "iso", "random"] = (
-        "nsp"  # iso: the same shrink without a direction; random: a random subspace of equal size
-    )
+    cov_norm: Literal["rows", "batches", "sum"] = "rows"  # batches: the sum of batches' means (published)
+    subspace: Literal["nsp", "iso", "random"] = "nsp"  # or one that shrinks updates as much
 
 
 class NullSpaceUpdates:
-    """Mixed in before a prompt-tuning method (`P`, `visit`): updates become P <- P + B2 U B1 from the second task on."""
+    """Mixed in before a prompt-tuning method (`P`, `visit`): P <- P + B2 U B1 from the second task on."""
 
     AS_PUBLISHED = {"cov_norm": "batches"}
     LEFT_DIFFERENT = (
@@ -67,21 +65,12 @@ class NullSpaceUpdates:
     def __init__(self, config: NullSpaceConfig, backbone: Backbone, stream: StreamInfo):
         super().__init__(config, backbone, stream)
         layers, M, D = self.P.shape
-        if config.b2 and M // self.b2_blocks < 3:
-            raise InputError(
-                f"b2=on needs at least 3 prompts for a null space, got prompts={M // self.b2_blocks}; give b2=off or more prompts"
-            )
-        if config.b1 and not isinstance(backbone.vit.blocks[0].attn.k_norm, torch.nn.Identity):
-            raise InputError(
-                f"backbone {backbone.spec.name!r} normalises its keys, for which NSP2's first condition is not linear; give b1=off"
-            )
-        for name, shape in {
-            "C1": (layers, D, D),
-            "C2": (layers, M, M),
-            "B1": (layers, D, D),
-            "B2": (layers, M, M),
-        }.items():
-            self.register_buffer(name, torch.zeros(shape, dtype=torch.float64, device=self.device))
+        if config.b1:
+            require_linear_keys(backbone)
+        if config.b2:
+            projection.require_null_space(M // self.b2_blocks)
+        for name, n in {"C1": D, "C2": M, "B1": D, "B2": M}.items():
+            self.register_buffer(name, torch.zeros(layers, n, n, dtype=torch.float64, device=self.device))
         self.register_buffer("P_prev", torch.zeros(layers, M, D, device=self.device))
         self.R1, self.R2, self.inside = [], [], []
 
@@ -92,85 +81,57 @@ class NullSpaceUpdates:
         return f"{name}-batches" if name and self.config.cov_norm == "batches" else name
 
     def extra(self) -> Extra:
-        """Both projections of every update, the second moments of the prompts' attention, and the null spaces of these."""
-        return with_null_spaces(
-            super().extra(), self.P, self.backbone.vit, self.config.b1, self.config.b2, self.b2_blocks
-        )
+        """Both projections of every update, the moments of the prompts' attention, and their null spaces."""
+        b1, b2 = self.config.b1, self.config.b2
+        return with_null_spaces(super().extra(), self.P, self.backbone.vit, b1, b2, self.b2_blocks)
 
     def statistics_images(self, task: TaskInfo, images: int) -> int:
         """One pass over the task, shared with what else the method wants to see."""
-        own = images if not self.is_last(task) and (self.config.b1 or self.config.b2) else 0
-        return max(own, super().statistics_images(task, images))
+        needed = not self.is_last(task) and (self.config.b1 or self.config.b2)
+        return max(images if needed else 0, super().statistics_images(task, images))
 
     def loss(self, batch: Batch, task: TaskInfo) -> Tensor:
         """CE + lambda L_LN; the second term from the second task on."""
+        ce = super().loss(batch, task)
         weight = self.config.ln_weight if self.config.ln and task.index else 0.0
-        return super().loss(batch, task) + (
-            weight * ln_loss(self.P, self.P_prev, self.config.ln_red) if weight else 0.0
-        )
+        return ce + weight * projection.ln_loss(self.P, self.P_prev, self.config.ln_red) if weight else ce
 
-    def make_optimizer(self, task: TaskInfo) -> optim.Optimizer:
-        """Adam whose finished updates are projected; plain Adam in the first task or with nothing to project."""
-        projections = self.projections() if task.index else []
-        return (
-            ProjectedAdam(self.trained_parameters(), projections, **self.adam_settings())
-            if projections
-            else super().make_optimizer(task)
-        )
-
-    def projections(self) -> list[tuple[torch.nn.Parameter, Callable[[Tensor], Tensor]]]:
-        """The prompts with U -> B2 U B1; empty with both off."""
+    def projections(self, task: TaskInfo) -> list[Projection]:
+        """Adam's finished update U of the prompts becomes B2 U B1; not in the first task."""
         B1, B2 = self.B1.float() if self.config.b1 else None, self.B2.float() if self.config.b2 else None
-
-        def project(U: Tensor) -> Tensor:  # (L, M, D)
-            U = U if B1 is None else U @ B1
-            return U if B2 is None else B2 @ U
-
-        return [(self.P, project)] if self.config.b1 or self.config.b2 else []
+        projects = task.index and (self.config.b1 or self.config.b2)
+        return [(self.P, lambda U: projection.between(B2, U, B1))] if projects else []
 
     def end_task(self, task: Task, trainer: Trainer) -> None:
-        """Add the task's covariances and derive B1 and B2 for the next one; neither is needed after the last task."""
+        """Add the task's covariances and derive B1 and B2 for the next one, where one follows."""
         config, moments = self.config, None
         if task.index and config.b1:
-            deltas = zip(self.P.detach() - self.P_prev, self.C1, strict=True)
-            self.inside = [share_outside_null(delta, C, config.nullity) for delta, C in deltas]
-        self.R1, self.R2 = [], []
+            moved = self.P.detach() - self.P_prev
+            self.inside = projection.shares_outside_null(moved, self.C1, config.nullity)
         if not self.is_last(task):
             self.P_prev.copy_(self.P.detach())
-            moments = (
-                AttentionMoments(self.P, self.backbone.vit, config.cov_norm == "batches")
-                if config.b1 or config.b2
-                else None
-            )
+            if config.b1 or config.b2:
+                moments = AttentionMoments(self.P, self.backbone.vit, config.cov_norm == "batches")
         self.visit(task, trainer, moments)
         if moments:
             rows = moments.rows if config.cov_norm == "rows" else 1
-            for C, omega in zip(
-                (self.C1, self.C2),
-                moments.covariances(self.P.detach() if config.affine == "exact" else None),
-                strict=True,
-            ):
-                C += omega / rows
-            self.R1 = self.update_projections(self.B1, self.C1, config.eta1, task, "B1") if config.b1 else []
-            self.R2 = (
-                self.update_projections(self.B2, self.C2, config.eta2, task, "B2", self.b2_blocks)
-                if config.b2
-                else []
-            )
+            omega1, omega2 = moments.covariances(self.P.detach() if config.affine == "exact" else None)
+            self.C1 += omega1 / rows
+            self.C2 += omega2 / rows
+        self.R1 = self.update_projections("1", config.eta1, task) if moments and config.b1 else []
+        self.R2 = self.update_projections("2", config.eta2, task) if moments and config.b2 else []
 
-    def update_projections(
-        self, B: Tensor, C: Tensor, eta: float | None, task: Task, name: str, blocks: int = 1
-    ) -> list[int]:
-        """Write eta B + (1 - eta) I of every layer's C (L, n, n), or of its diagonal blocks, into B; returns the nullities R."""
-        config, eta = self.config, self.config.eta if eta is None else eta
-        key = (self.stream.init_seed, "random subspace", name, task.index)
-        B[:], nullities = fused_projections(
-            C, eta, config.nullity, config.nsp_norm, config.subspace, key, blocks
-        )
+    def update_projections(self, name: str, eta: float | None, task: Task) -> list[int]:
+        """Write eta B + (1 - eta) I of C (L, n, n), or of its diagonal blocks, into B; the nullities R."""
+        C, B, config = getattr(self, f"C{name}"), getattr(self, f"B{name}"), self.config
+        rules = (config.nullity, config.nsp_norm, config.subspace)
+        key = (self.stream.init_seed, "random subspace", f"B{name}", task.index)
+        eta, blocks = config.eta if eta is None else eta, self.b2_blocks if name == "2" else 1
+        B[:], nullities = projection.fused_projections(C, eta, *rules, key, blocks)
         return nullities
 
     def diagnostics(self) -> dict:
-        """The nullities of every block, found after this task, and the share of the task's update outside the null spaces before it."""
+        """Nullities of every block after the task, and the share of its update outside those before it."""
         return {**super().diagnostics(), "R1": self.R1, "R2": self.R2, "update_inside_protected": self.inside}
 
 

@@ -1,10 +1,11 @@
-"""VPT-Seq: prompts of VPT-deep and one linear head per task, tuned task after task with nothing against forgetting.
+"""VPT-Seq: prompts of VPT-deep and one linear head per task, with nothing against forgetting.
 
-The baseline of NSP2 (Lu et al., "Visual Prompt Tuning in Null Space for Continual Learning", NeurIPS 2024, arXiv 2406.05658), Tables 1 and 3 to
-5, appendix "Implementation details", and the body of the methods that act on its prompts. Cross-entropy of the current head's scores over a
-temperature, Adam with coupled weight decay, prompts carried from task to task; at prediction the scores of all heads stand side by side.
-As published: decay after 40 and 70 % of the passes where the paper says 50 and 80 % (`lr_milestones`), ten passes shuffled together
-(`epoch_mode`), the second head started from the first (`head_init`).
+The baseline of NSP2 (Lu et al., "Visual Prompt Tuning in Null Space for Continual Learning", NeurIPS 2024,
+arXiv 2406.05658), Tables 1 and 3 to 5, appendix "Implementation details", and the body of the methods that
+act on its prompts. Cross-entropy of the current head's scores over a temperature, Adam with coupled weight
+decay, prompts carried from task to task; at prediction the scores of all heads stand side by side. As
+published: decay after 40 and 70 % of the passes where the paper says 50 and 80 % (`lr_milestones`), ten
+passes shuffled together (`epoch_mode`), the second head started from the first (`head_init`).
 """
 
 from typing import Literal
@@ -29,7 +30,7 @@ SUMMARY = "sequential prompt tuning, the baseline"
 
 
 class PromptTuningConfig(Strict):
-    """Settings of every VPT method; the defaults are those of 10-split CIFAR-100 in the NSP2 paper (appendix B) and its published code."""
+    """Settings of every VPT method: 10-split CIFAR-100, NSP2 paper (appendix B) and its published code."""
 
     prompts: int = Field(4, ge=1)  # M, prompts per block
     layers: int | None = Field(None, ge=1)  # first blocks that get prompts; None: all
@@ -38,12 +39,8 @@ class PromptTuningConfig(Strict):
     weight_decay: float = Field(5e-5, ge=0)  # coupled: added to the gradient
     batch: int = Field(256, ge=1)
     passes: int = Field(100, ge=1)
-    lr_milestones: Literal["code", "paper"] = (
-        "code"  # x0.1 after 40 and 70 % of the passes (published code) or 50 and 80 % (paper)
-    )
-    epoch_mode: Literal["repeat10", "plain"] = (
-        "repeat10"  # ten passes shuffled together (published code) or each by itself
-    )
+    lr_milestones: Literal["code", "paper"] = "code"  # x0.1 after 40 and 70 % of the passes, or 50 and 80 %
+    epoch_mode: Literal["repeat10", "plain"] = "repeat10"  # ten passes shuffled together (code) or one alone
     head_init: Literal["published", "fresh"] = "published"  # see TaskHeads.grow
 
 
@@ -73,17 +70,13 @@ class VPTSeq(Prompted):
         """The prompts, then weight and bias of the current head."""
         return [self.P, *self.head.heads[-1].parameters()]
 
-    def repeats(self) -> int:
-        """10 or 1."""
-        return 10 if self.config.epoch_mode == "repeat10" else 1
-
     @property
     def statistics_name(self) -> str | None:
         """The moments of attention."""
         return "attention-moments"
 
     def visit(self, task: Task, trainer: Trainer, moments: AttentionMoments | None) -> None:
-        """One plain pass over the task's images after training, for the moments of its attention; nothing without them."""
+        """One plain pass over the task's images after training, for moments of attention; nothing without."""
         if moments is None:
             return
 

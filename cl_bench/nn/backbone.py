@@ -44,6 +44,12 @@ class Backbone(nn.Module):
             raise InputError(f"layers={layers}, but backbone {self.spec.name!r} has {self.depth} blocks")
         return self.depth if layers is None else layers
 
+    def require_blocks(self, needed: int, asked: str) -> None:
+        """Raise InputError when there are fewer blocks than `asked` options need."""
+        if needed > self.depth:
+            has = f"backbone {self.spec.name!r} has {self.depth}"
+            raise InputError(f"{asked} need {needed} blocks, {has}; give fewer")
+
     def features(self, images: Tensor, edits: Edits = NONE) -> Tensor:
         """Features (B, D) of normalised images (B, 3, H, W): timm's own pooling of the final tokens, the class token where there is one."""
         return self.finish(embedded(self.vit, images), 0, edits)
@@ -81,6 +87,20 @@ def require_class_token(backbone: Backbone, method: str) -> None:
             f"{method} needs a backbone that reads its class token, and {backbone.spec.name!r} does not; "
             "choose another, such as --backbone vit_base_patch16_224.augreg_in21k"
         )
+
+
+def require_class_position(backbone: Backbone) -> None:
+    """Raise InputError unless the class token has a position embedding, for prompts that take it too."""
+    if backbone.vit.pos_embed is None or backbone.vit.no_embed_class:
+        missing = f"backbone {backbone.spec.name!r} has no position embedding of its class token"
+        raise InputError(f"position=cls, but {missing}; give position=none")
+
+
+def require_linear_keys(backbone: Backbone) -> None:
+    """Raise InputError where keys are normed, so that they are no linear map of the tokens."""
+    if not isinstance(backbone.vit.blocks[0].attn.k_norm, nn.Identity):
+        normed = f"backbone {backbone.spec.name!r} normalizes its keys"
+        raise InputError(f"{normed}, for which NSP2's first condition is not linear; give b1=off")
 
 
 def require_text(backbone: Backbone) -> None:

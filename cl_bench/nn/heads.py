@@ -77,6 +77,15 @@ class CosineHeads(nn.Module):
         return self.sigma * F.normalize(features, dim=1) @ F.normalize(self.weight, dim=1).T
 
 
+def frozen_linear(weight: Tensor, bias: bool, device: torch.device) -> nn.Linear:
+    """A frozen linear map with this weight (E, D), and a bias of zeros or none."""
+    head = nn.Linear(*weight.shape[::-1], bias=bias, device=device).requires_grad_(False)
+    head.weight.data.copy_(weight)
+    if bias:
+        head.bias.data.zero_()
+    return head
+
+
 def scaled_cosines(projected: Tensor, text: Tensor, scale: Tensor | float) -> Tensor:
     """Scores (B, K) = scale <v, t> of projected image features (B, E) and unit text features (K, E)."""
     return scale * (F.normalize(projected, dim=1) @ text.T)

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from cl_bench import seeds
 from cl_bench.nn.attention import prompt_keys_values
 from cl_bench.nn.edits import Edits
 from cl_bench.nn.prompts import ExtraKeys
@@ -33,10 +34,23 @@ def tally(chosen: Tensor, size: int) -> Tensor:
     )
 
 
-def uniform(shape: tuple[int, ...], init: str, generator: torch.Generator) -> nn.Parameter:
-    """Prompts or keys from U(-1, 1) ("port": the PyTorch port) or U(0, 0.01) ("jax": the original code)."""
+def picked(entries: Tensor, ids: Tensor) -> Tensor:
+    """Entries (S, ...) at `ids` (...), as a product with one-hot rows.
+
+    Its gradient has one order of summation on every device.
+    """
+    one_hot = torch.zeros(*ids.shape, len(entries), device=entries.device).scatter_(-1, ids[..., None], 1.0)
+    return (one_hot @ entries.flatten(1)).unflatten(-1, entries.shape[1:])
+
+
+def uniform(shape: tuple[int, ...], init: str, key: tuple, device: torch.device) -> nn.Parameter:
+    """Prompts or keys from U(-1, 1) ("port": the PyTorch port) or U(0, 0.01) ("jax": the original code).
+
+    `key` seeds them.
+    """
     low, high = (-1.0, 1.0) if init == "port" else (0.0, 0.01)
-    return nn.Parameter(torch.empty(shape).uniform_(low, high, generator=generator))
+    drawn = torch.empty(shape).uniform_(low, high, generator=seeds.generator(*key))
+    return nn.Parameter(drawn.to(device))
 
 
 class Chosen(ExtraKeys):

@@ -9,8 +9,10 @@ from scipy.ndimage import gaussian_filter1d
 from torch import Tensor
 
 from cl_bench import seeds
+from cl_bench.errors import InputError
 
 Nullity = Literal["official", "paper"]
+Projection = tuple[torch.nn.Parameter, Callable[[Tensor], Tensor]]  # a parameter, and what its update becomes
 
 
 def nullity(spectrum: np.ndarray, rule: Nullity) -> int:
@@ -34,6 +36,13 @@ def nullity(spectrum: np.ndarray, rule: Nullity) -> int:
     return n - corner
 
 
+def require_null_space(prompts: int) -> None:
+    """Raise InputError for fewer prompts than a nullity can be found for."""
+    if prompts < 3:
+        few = f"b2=on needs at least 3 prompts for a null space, got prompts={prompts}"
+        raise InputError(f"{few}; give b2=off or more prompts")
+
+
 def null_projector(covariance: Tensor, rule: Nullity | int) -> tuple[Tensor, int]:
     """Pi = U0 U0' (n, n) onto the span of the eigenvectors of the R smallest eigenvalues, and R; float64 in, float64 out.
 
@@ -54,12 +63,7 @@ def random_projector(n: int, rank: int, generator: torch.Generator) -> Tensor:
 class ProjectedAdam(torch.optim.Adam):
     """torch's Adam, then P <- P_before + project(P_after - P_before) for the parameters of `projections`: the moments are never projected."""
 
-    def __init__(
-        self,
-        parameters,
-        projections: Sequence[tuple[torch.nn.Parameter, Callable[[Tensor], Tensor]]],
-        **settings,
-    ):
+    def __init__(self, parameters, projections: Sequence[Projection], **settings):
         super().__init__(parameters, **settings)
         self.projections = projections
 
@@ -71,6 +75,13 @@ class ProjectedAdam(torch.optim.Adam):
         for (parameter, project), old in zip(self.projections, before, strict=True):
             parameter.copy_(old + project(parameter - old))
         return loss
+
+
+def adam(parameters, projections: Sequence[Projection], **settings) -> torch.optim.Adam:
+    """A new Adam whose finished updates are projected where there are projections."""
+    if projections:
+        return ProjectedAdam(parameters, projections, **settings)
+    return torch.optim.Adam(parameters, **settings)
 
 
 def keep_norm_outside(K: Tensor, old: Tensor, outside_of: Callable[[Tensor], Tensor]) -> Tensor:
@@ -85,10 +96,16 @@ def keep_norm_outside(K: Tensor, old: Tensor, outside_of: Callable[[Tensor], Ten
     return K - outside + outside * lengths
 
 
-def share_outside_null(delta: Tensor, C: Tensor, rule: Nullity) -> float:
-    """|delta - delta Pi| / |delta| of an update (M, D), Pi onto the null space of C (D, D); 0 where nothing moved."""
-    delta = delta.double()
-    return float((delta - delta @ null_projector(C, rule)[0]).norm() / delta.norm()) if delta.any() else 0.0
+def shares_outside_null(deltas: Tensor, C: Tensor, rule: Nullity) -> list[float]:
+    """|delta - delta Pi| / |delta| of every layer's update (L, M, D), 0 where nothing moved.
+
+    Pi is the projector onto the null space of the layer's C (L, D, D).
+    """
+    shares = []
+    for delta, covariance in zip(deltas.double(), C, strict=True):
+        outside = delta - delta @ null_projector(covariance, rule)[0] if delta.any() else delta
+        shares.append(float(outside.norm() / delta.norm()) if delta.any() else 0.0)
+    return shares
 
 
 def fused_projection(
@@ -112,6 +129,12 @@ def fused_projection(
         Pi = I
     B = Pi / R**0.5 if norm == "fro" else Pi
     return eta * B + (1 - eta) * I, R
+
+
+def between(B2: Tensor | None, U: Tensor, B1: Tensor | None) -> Tensor:
+    """B2 U B1 of an update U (L, M, D); None is the identity."""
+    U = U if B1 is None else U @ B1
+    return U if B2 is None else B2 @ U
 
 
 def ln_loss(P: Tensor, P_prev: Tensor, reduction: str) -> Tensor:

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from cl_bench.errors import InputError
 from cl_bench.nn.attention import prompt_keys_values, split_heads
 from cl_bench.nn.edits import Edits
 
@@ -48,6 +49,11 @@ class Prefixes(ExtraKeys):
         K, V = self.blocks[l]
         return split_heads(block.attn, K), split_heads(block.attn, V)
 
+    def mean_norms(self) -> list[Tensor]:
+        """For every block, the length of an image's keys and values as one vector, the mean over the batch."""
+        both = [torch.cat(pair, dim=1).detach() for pair in self.blocks.values()]  # (B, 2 m, D)
+        return [rows.flatten(1).norm(dim=1).mean() for rows in both]
+
     def without_permute(self, first: int, batch: int) -> "Prefixes":
         """These prefixes with those from block `first` on as the public PyTorch code mixes them in a batch."""
         mixed = {
@@ -64,3 +70,15 @@ def without_permute(K: Tensor, V: Tensor) -> tuple[Tensor, Tensor]:
     second, and those of other images.
     """
     return torch.stack([K, V]).reshape(len(K), 2, *K.shape[1:]).unbind(1)
+
+
+def prefix_lengths(split: str, **lengths: int) -> list[int]:
+    """Keys, and as many values, of prefixes of these lengths by option: all ("full"), or the first "half".
+
+    Raises InputError for an odd length that is to be halved.
+    """
+    half = split == "half"
+    if half and any(length % 2 for length in lengths.values()):
+        got = " and ".join(f"{option}={length}" for option, length in lengths.items())
+        raise InputError(f"kv_split=half needs even lengths, got {got}")
+    return [length // 2 if half else length for length in lengths.values()]

@@ -120,18 +120,18 @@ class AttentionMoments:
 
 
 class TokenMoments:
-    """Sum over image tokens of X' X in float64, X the tokens that enter each prompted block, before or (`normalised`) after its norm1."""
+    """Sum over image tokens of X' X in float64, X the tokens that enter each prompted block, before or (`normalized`) after its norm1."""
 
-    def __init__(self, P: Tensor, normalised: bool = False):
+    def __init__(self, P: Tensor, normalized: bool = False):
         layers, _, width = P.shape
-        self.normalised, self.rows = normalised, 0
+        self.normalized, self.rows = normalized, 0
         self.sums = torch.zeros(layers, width, width, dtype=torch.float64, device=P.device)
 
     def observing(self, prompts: ExtraKeys) -> Watched:
         """Exactly the prompts' own attention, which sums each batch's moments as it goes."""
 
         def attend(index: int, block: nn.Module, x: Tensor, read: int | None) -> Tensor:
-            self.see(index, block.norm1(x) if self.normalised and index < len(self.sums) else x)
+            self.see(index, block.norm1(x) if self.normalized and index < len(self.sums) else x)
             return prompts.attend(index, block, x, read)
 
         return Watched(prompts, attend)

@@ -30,6 +30,11 @@ class Subspaces(nn.Module):
         """r of every basis."""
         return self.M.any(dim=-2).sum(dim=-1).flatten().tolist()
 
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is protected since `refresh`."""
+        return self.active.shape[-1] == 0
+
     def refresh(self) -> None:
         """Use the bases as they are now in `outside` and `share_inside`."""
         ranks = torch.tensor(self.ranks(), device=self.M.device).view(*self.M.shape[:-2], 1, 1)
@@ -43,7 +48,7 @@ class Subspaces(nn.Module):
 
     def outside(self, X: Tensor) -> Tensor:
         """X - X M M^T for rows X (..., n, D); X itself while nothing is protected."""
-        return X if self.active.shape[-1] == 0 else X - (X @ self.active) @ self.active.mT
+        return X if self.empty else X - (X @ self.active) @ self.active.mT
 
     def share_inside(self, X: Tensor) -> float:
         """|X M| / |X|, 0 where X is 0."""
@@ -101,3 +106,22 @@ def orthonormal_beside(drawn: Tensor, earlier: Tensor, rule: str) -> Tensor:
         row = row - sum(projections) if projections else row
         rows.append(row / row.norm(dim=1, keepdim=True))
     return torch.stack(rows[earlier.shape[1] :], dim=1)
+
+
+def orthogonality_loss(X: Tensor) -> Tensor:
+    """Mean squared entry of X X^T - I for rows X (..., n, D), summed over the leading indices."""
+    return (X @ X.mT - torch.eye(X.shape[-2], device=X.device)).square().mean((-2, -1)).sum()
+
+
+def principal_scores(X: Tensor, components: int) -> Tensor:
+    """Scores (n, c) of the centered rows of X (n, F) on its first c = min(components, n, F) principal components.
+
+    float64; the largest entry of each column in absolute value is positive.
+    """
+    gram = X.double() @ X.double().T if X.shape[1] < 4 * X.shape[0] else (X @ X.T).double()
+    gram = gram - gram.mean(0, keepdim=True) - gram.mean(1, keepdim=True) + gram.mean()
+    values, vectors = torch.linalg.eigh(gram)
+    count = min(components, *X.shape)
+    values, vectors = values.flip(0)[:count].clamp(min=0), vectors.flip(1)[:, :count]
+    signs = vectors.gather(0, vectors.abs().argmax(0, keepdim=True)).sign()
+    return vectors * signs * values.sqrt()

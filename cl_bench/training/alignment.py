@@ -19,6 +19,8 @@ from cl_bench.training.phase import Phase
 from cl_bench.training.trainer import Trainer
 
 BATCH = 256  # drawn features
+# options for trials on a toy network
+SMALL_ALIGNMENT = {"refine_passes": 10, "refine_samples": 32, "refine_learning_rate": 0.01}
 
 
 class AlignmentConfig(Strict):

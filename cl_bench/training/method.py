@@ -12,6 +12,7 @@ from cl_bench.data.batch import Batch
 from cl_bench.data.stream import StreamInfo, Task, TaskInfo
 from cl_bench.nn.backbone import Backbone
 from cl_bench.nn.precision import network_in
+from cl_bench.nn.projection import Projection
 from cl_bench.training.phase import Phase
 from cl_bench.training.trainer import Trainer
 from cl_bench.training.work import Extra
@@ -223,7 +224,11 @@ class GradientMethod(Method):
 
     @abstractmethod
     def make_optimizer(self, task: TaskInfo) -> optim.Optimizer:
-        """A fresh optimiser for the task; a method that projects the finished update does it in here."""
+        """A fresh optimizer for the task; it projects finished updates where `projections` names some."""
+
+    def projections(self, task: TaskInfo) -> list[Projection]:
+        """The parameters whose finished update is projected, and how; none unless a subclass says so."""
+        return []
 
     def repeats(self) -> int:
         """Passes that share one shuffle (and one learning rate)."""
@@ -234,8 +239,8 @@ class GradientMethod(Method):
         return 1.0
 
     def drop_last(self) -> bool:
-        """Whether a pass leaves out its last partial batch, as some published code does."""
-        return False
+        """Whether a pass leaves out its last partial batch, as some published code does (option `drop_last`)."""
+        return getattr(self.config, "drop_last", False)
 
     def after_backward(self, task: TaskInfo) -> None:
         """Called between backward and the optimiser's step: a method that projects gradients edits `.grad` here."""

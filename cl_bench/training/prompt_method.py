@@ -1,4 +1,4 @@
-"""Prompts in the first blocks of a frozen ViT: the common body of methods that tune them (VPT-deep: Jia et al., ECCV 2022)."""
+"""Prompts in the first blocks of a frozen ViT, as methods tune them (VPT-deep: Jia et al., ECCV 2022)."""
 
 from abc import abstractmethod
 
@@ -9,13 +9,17 @@ from cl_bench import seeds
 from cl_bench.config import Strict
 from cl_bench.data.stream import StreamInfo, TaskInfo
 from cl_bench.nn.backbone import Backbone
+from cl_bench.nn.projection import adam
 from cl_bench.nn.prompts import DeepPrompts
 from cl_bench.training.method import GradientMethod
 from cl_bench.training.work import Extra
 
 
 class Prompted(GradientMethod):
-    """Prompts in the first blocks of a frozen ViT, a new Adam for every task; subclasses say what the scores are and what is trained besides."""
+    """Prompts in the first blocks of a frozen ViT, with a new Adam for every task.
+
+    Subclasses say what the scores are and what is trained besides.
+    """
 
     PRESET = "nsp2-paper"
     current_task_loss = True
@@ -44,7 +48,7 @@ class Prompted(GradientMethod):
 
     def make_optimizer(self, task: TaskInfo) -> optim.Optimizer:
         """A new Adam for all that is trained."""
-        return optim.Adam(self.trained_parameters(), **self.adam_settings())
+        return adam(self.trained_parameters(), self.projections(task), **self.adam_settings())
 
     def adam_settings(self) -> dict:
         """Learning rate and coupled weight decay; betas 0.9 and 0.999, eps 1e-8 are torch's own."""
@@ -53,6 +57,10 @@ class Prompted(GradientMethod):
             "weight_decay": self.config.weight_decay,
             "fused": self.device.type == "cuda",
         }
+
+    def repeats(self) -> int:
+        """As many passes as `epoch_mode` names: 10 for "repeat10", 1 for "plain"."""
+        return int(self.config.epoch_mode.removeprefix("repeat").replace("plain", "1"))
 
     def rate(self, done: int) -> float:
         """A tenth after 0.4 and again after 0.7 (or 0.5 and 0.8) of the passes."""

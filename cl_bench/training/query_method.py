@@ -20,6 +20,7 @@ from cl_bench.data.stream import StreamInfo, Task, TaskInfo
 from cl_bench.nn.backbone import Backbone, require_class_token
 from cl_bench.nn.heads import HeadInit, TaskHeads, new_head
 from cl_bench.nn.pool import tally
+from cl_bench.nn.projection import adam
 from cl_bench.training.method import GradientMethod
 from cl_bench.training.trainer import Trainer
 
@@ -116,7 +117,7 @@ class QueryTuning(GradientMethod):
 
     def make_optimizer(self, task: TaskInfo) -> optim.Optimizer:
         """A new Adam for all that is trained."""
-        return optim.Adam(self.trained_parameters(), **self.adam_settings())
+        return adam(self.trained_parameters(), self.projections(task), **self.adam_settings())
 
     def after_backward(self, task: TaskInfo) -> None:
         """Clip the global gradient norm."""

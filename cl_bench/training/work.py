@@ -29,6 +29,38 @@ class Extra:
     working_bytes: float = 0.0  # while learning, besides the state and activations
 
 
+def of_pool(P: torch.Tensor, pool: int, chosen: int, carried: bool) -> Extra:
+    """Choosing so many prompts of a pool P (L, S * m, D) for an image, as keys or as tokens that are `carried` on.
+
+    As keys the whole pool is projected once a step.
+    """
+    (layers, rows, D), each = P.shape, chosen * P.shape[1] // pool
+    added, choice = dict.fromkeys(range(layers), each), float(pool) * D
+    mixing = float(layers) * chosen * rows * D
+    if carried:
+        return Extra(tokens=added, image=choice + mixing)
+    return Extra(keys=added, image=choice + 2.0 * mixing, step=2.0 * layers * rows * D * D)
+
+
+def of_components(layers: int, components: int, length: int, width: int) -> Extra:
+    """Prefixes of `length` / 2 keys and as many values in so many blocks, each a weighted sum of components."""
+    weighing, mixing = 2.0, float(length)
+    image = layers * float(components) * width * (weighing + mixing)
+    return Extra(keys=dict.fromkeys(range(layers), length // 2), image=image)
+
+
+def of_ridge(image: float, length: int) -> Extra:
+    """Features of so many entries that take `image` multiply-adds, their moments, and as many equations a task."""
+    M = float(length)
+    return Extra(image=image, statistics=M * M, task=M**3 / 3, working_bytes=16 * M * M)
+
+
+def with_refinement(found: Extra, head: torch.nn.Linear, passes: int, features: int) -> Extra:
+    """With passes over so many features, each drawn from a Gaussian, in which a linear map is trained after a task."""
+    (E, D), drawn = head.weight.shape, float(features)
+    return replace(found, task=passes * drawn * D * (D / 2 + 3 * E), working_bytes=4 * drawn * D)
+
+
 def with_null_spaces(
     found: Extra, P: torch.Tensor, vit: torch.nn.Module, b1: bool, b2: bool, blocks: int
 ) -> Extra:

@@ -3,13 +3,13 @@
 import pytest
 import torch
 import toys
-from cl_bench.methods._pgp import principal_scores
 
 from cl_bench.data.batch import Batch
 from cl_bench.errors import InputError, RunFailed
 from cl_bench.nn.attention import attention_with, queries, queries_keys_values, split_heads
 from cl_bench.nn.edits import Watched
 from cl_bench.nn.prompts import Prefixes, without_permute
+from cl_bench.nn.subspaces import principal_scores
 
 TASKS = [[2, 0], [1, 3, 4], [5, 6]]
 IMAGES = torch.randn(8, 3, 16, 16, generator=torch.Generator().manual_seed(1))

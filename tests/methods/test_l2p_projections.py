@@ -5,7 +5,6 @@ import pytest
 import torch
 import toys
 from attention_maps import block_output, omegas
-from cl_bench.methods._pgp import principal_scores
 from timm.models.vision_transformer import Block
 from torch.nn import functional as F
 
@@ -13,7 +12,7 @@ from cl_bench.errors import InputError, RunFailed
 from cl_bench.nn.pool import Chosen
 from cl_bench.nn.projection import null_projector
 from cl_bench.nn.statistics import AttentionMoments
-from cl_bench.nn.subspaces import Subspaces
+from cl_bench.nn.subspaces import Subspaces, principal_scores
 
 TASKS = [[2, 0], [1, 3, 4], [5, 6]]
 
@@ -238,7 +237,8 @@ def test_with_one_entry_it_is_vpt_nsp2_in_the_same_blocks():
             atol=1e-6 * getattr(vpt, name).abs().max().item(),
         )
     U = torch.randn_like(pool.P)
-    assert torch.allclose(pool.projections()[0][1](U), vpt.projections()[0][1](U), atol=1e-4)
+    by_pool, by_vpt = (method.projections(stream.task(1))[0][1](U) for method in (pool, vpt))
+    assert torch.allclose(by_pool, by_vpt, atol=1e-4)
 
 
 @pytest.mark.parametrize(

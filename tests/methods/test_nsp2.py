@@ -174,5 +174,5 @@ def test_backbones_and_prompt_numbers_without_the_needed_null_spaces_are_refused
     with pytest.raises(InputError, match="at least 3 prompts"):
         toys.method("vpt-nsp2", 2, prompts=2)
     toys.method("vpt-nsp2", 2, prompts=2, b2=False)
-    with pytest.raises(InputError, match="normalises its keys"):
+    with pytest.raises(InputError, match="normalizes its keys"):
         toys.method("vpt-nsp2", 2, toys.backbone(qk_norm=True))
