@@ -1,1 +1,1 @@
-"""What is asked for, before anything is trained: fully resolved runs, what is wrong with them, what they cost."""
+"""What is asked for, before anything is trained: resolved runs, what is wrong with them, what they cost."""

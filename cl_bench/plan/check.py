@@ -20,12 +20,10 @@ def plan_lines(plan, store: Store, places: list[str], states: dict[str, State] |
         warnings += suspicious
     lines.append(f"{len(plan.specs)} runs on {', '.join(places)}, results in {store.root}:")
     for spec in plan.specs:
-        lines.append(
-            f"  {states[spec.run_id()].words:<18} {spec.run_id()}  {spec.label}  {spec.dataset}/{spec.num_tasks}  seed {spec.seed_name()}"
-        )
-    return [*lines, *(f"warning: {warning}" for warning in warnings)] + (
-        [] if warnings else ["nothing wrong found"]
-    )
+        run_id = spec.run_id()
+        benchmark = f"{spec.dataset}/{spec.num_tasks}  seed {spec.seed_name()}"
+        lines.append(f"  {states[run_id].words:<18} {run_id}  {spec.label}  {benchmark}")
+    return lines + ([f"warning: {warning}" for warning in warnings] or ["nothing wrong found"])
 
 
 def _one_per_benchmark(specs: list[RunSpec]) -> list[RunSpec]:
@@ -38,51 +36,51 @@ def _protocol(spec: RunSpec) -> tuple[list[str], list[str]]:
     from cl_bench.run.duplicates import duplicates
 
     source = registry.source_class(spec.dataset)(spec.dataset_argument)
-    sides = split_images(source, spec)
-    train, test, name = sides.train_evaluated, sides.test, spec.benchmark_name()
-    counts = [
-        [int(np.isin(side.labels, classes).sum()) for classes in spec.task_classes] for side in (train, test)
-    ]
-    order = hashlib.sha256(
-        canonical_json([c for classes in spec.task_classes for c in classes]).encode()
-    ).hexdigest()[:12]
-    backbone, transform, batch = spec.backbone, spec.transform, spec.options.get("batch", 1)
+    sides, name = split_images(source, spec), spec.benchmark_name()
+    labels = {"training": sides.train_evaluated.labels, "evaluation": sides.test.labels}
+    lines, warnings = [], []
+    classes = [c for task in spec.task_classes for c in task]
+    order = hashlib.sha256(canonical_json(classes).encode()).hexdigest()[:12]
     tasks = f"{len(source.class_names)} classes in {spec.num_tasks} tasks of {len(spec.task_classes[0])}"
-    lines = [f"{name}: {tasks}, class order {order} ({spec.order_name()})"]
-    for side, found in zip(("training", "evaluation"), counts, strict=True):
+    lines.append(f"{name}: {tasks}, class order {order} ({spec.order_name()})")
+    counts = {side: _counts(found, spec) for side, found in labels.items()}
+    for side, found in counts.items():
         spread = f"smallest {min(found)}, median {int(np.median(found))}, largest {max(found)}"
         lines.append(f"  {side} images a task: {spread}; {sum(found)} in all")
-    lines.append(f"  backbone {backbone.name} ({spec.weights_sha256[:12]}) in {spec.precision}")
-    lines.append(f"  input {backbone.image_size} px, mean {backbone.mean}, std {backbone.std}")
-    crop = f", crop_scale={transform.crop_scale:g}" if transform.augment != "none" else ""
-    crop += f", augmenter={transform.augmenter}" if transform.augment != "none" else ""
-    crop += (
-        f", crop_interpolation={transform.crop_interpolation}"
-        if transform.augment.startswith("autoaugment")
-        else ""
-    )
-    lines.append(f"  training transform: augment={transform.augment}{crop}")
-    lines.append(
-        f"  evaluation transform: resize={transform.resize}, interpolation={transform.interpolation}"
-    )
-    warnings = []
-    small = sum(count < batch for count in counts[0])
+    batch = spec.options.get("batch", 1)
+    small = sum(count < batch for count in counts["training"])
     if small:
-        smallest = f"the smallest has {min(counts[0])}"
-        warnings.append(
-            f"{name}: {small} of {spec.num_tasks} tasks have fewer training images than a batch of {batch}; {smallest}"
-        )
-    for side, labels in (("training", train.labels), ("evaluation", test.labels)):
-        absent = [
-            source.class_names[c]
-            for c in sorted({c for classes in spec.task_classes for c in classes} - set(labels.tolist()))
-        ]
+        smallest = f"the smallest has {min(counts['training'])}"
+        fewer = f"{small} of {spec.num_tasks} tasks have fewer training images than a batch of {batch}"
+        warnings.append(f"{name}: {fewer}; {smallest}")
+    for side, found in labels.items():
+        absent = [source.class_names[c] for c in sorted(set(classes) - set(found.tolist()))]
         if absent:
             more = f" and {len(absent) - 3} more" if len(absent) > 3 else ""
-            warnings.append(
-                f"{name}: {len(absent)} classes have no {side} image: {', '.join(absent[:3])}{more}"
-            )
+            named = ", ".join(absent[:3]) + more
+            warnings.append(f"{name}: {len(absent)} classes have no {side} image: {named}")
     same = duplicates(spec, source)
     if same:
         warnings.append(f"{name}: {same} evaluation images are pixel for pixel training images too")
-    return lines, warnings
+    return lines + _inputs(spec), warnings
+
+
+def _counts(labels: np.ndarray, spec: RunSpec) -> list[int]:
+    """Images of every task."""
+    return [int(np.isin(labels, classes).sum()) for classes in spec.task_classes]
+
+
+def _inputs(spec: RunSpec) -> list[str]:
+    """What the network is, and what its inputs are made by."""
+    backbone, transform = spec.backbone, spec.transform
+    training = f"augment={transform.augment}"
+    if transform.augment != "none":
+        training += f", crop_scale={transform.crop_scale:g}, augmenter={transform.augmenter}"
+    if transform.augment.startswith("autoaugment"):
+        training += f", crop_interpolation={transform.crop_interpolation}"
+    return [
+        f"  backbone {backbone.name} ({spec.weights_sha256[:12]}) in {spec.precision}",
+        f"  input {backbone.image_size} px, mean {backbone.mean}, std {backbone.std}",
+        f"  training transform: {training}",
+        f"  evaluation transform: resize={transform.resize}, interpolation={transform.interpolation}",
+    ]

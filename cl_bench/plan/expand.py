@@ -1,4 +1,4 @@
-"""What a request spans: methods with their grids, benchmarks, backbones, splits and seeds, as requests of one benchmark each."""
+"""What a request spans: methods with their grids, benchmarks and backbones, as requests of one benchmark each."""
 
 from cl_bench import registry
 from cl_bench.config import unknown, whole_number
@@ -12,7 +12,8 @@ MOST_RUNS = 10_000  # more need --yes
 def parts(request: Request) -> list[Request]:
     """Requests of one data set and one backbone each, without grid, in the order asked for.
 
-    Raises InputError for benchmarks given twice over, for an option of the grid that no method has, and for more than 10,000 runs without `yes`.
+    Raises InputError for benchmarks given twice over, for an option of the grid that no method has, and for more
+    than 10,000 runs without `yes`.
     """
     if request.benchmarks and {"dataset", "splits"} & request.model_fields_set:
         raise InputError("give benchmarks (such as glyphs/10), or a data set and splits, not both")
@@ -28,14 +29,13 @@ def parts(request: Request) -> list[Request]:
     ]
     count = len(backbones) * sum(_count(part) for part in found[:: len(backbones)])
     if count > MOST_RUNS and not request.yes:
-        raise InputError(
-            f"this makes {count:,} runs; give --yes for more than {MOST_RUNS:,}, or fewer values"
-        )
+        advice = f"give --yes for more than {MOST_RUNS:,}, or fewer values"
+        raise InputError(f"this makes {count:,} runs; {advice}")
     return found
 
 
 def _benchmarks(request: Request) -> list[tuple[str, str]]:
-    """(data set, splits) pairs; neighbours of one data set stand together."""
+    """(data set, splits) pairs; neighbors of one data set stand together."""
     if not request.benchmarks:
         return [(request.dataset, request.splits)]
     found: dict[str, list[str]] = {}
@@ -54,25 +54,21 @@ def _count(part: Request) -> int:
 def spread(methods: str, grid: dict[str, list], places: dict[str, str] | None = None) -> str:
     """The methods, each with the options of the grid that it has.
 
-    Raises InputError for an option that no method has (with its place in the file) and for one that a method fixes already.
+    Raises InputError for an option that no method has (with its place in the file) and for one that a method
+    fixes already.
     """
     selections = [(registry.find("methods", name), options) for name, options in grids(methods)]
     fields = {plugin.name: plugin.load().METHOD.Config.model_fields for plugin, _ in selections}
+    known = {option for own in fields.values() for option in own}
     for key in grid:
-        if not any(key in known for known in fields.values()):
-            raise unknown(
-                "option in the grid",
-                key,
-                {option for known in fields.values() for option in known},
-                (places or {}).get(f"grid.{key}"),
-            )
+        if key not in known:
+            raise unknown("option in the grid", key, known, (places or {}).get(f"grid.{key}"))
     texts = []
     for plugin, options in selections:
         own = {key: tried for key, tried in grid.items() if key in fields[plugin.name]}
         clash = sorted(set(own) & set(options))
         if clash:
-            raise InputError(
-                f"{clash[0]} of {plugin.name} is both in --methods and in the grid; leave it out of one"
-            )
+            both = f"{clash[0]} of {plugin.name} is both in --methods and in the grid"
+            raise InputError(f"{both}; leave it out of one")
         texts.append(method_text(plugin.name, {**options, **own}))
     return ",".join(texts)

@@ -14,19 +14,8 @@ from cl_bench.records.store import Store
 from cl_bench.run import shared_first_task
 from cl_bench.run.shared_first_task import first_tasks
 
-HEAD = (
-    "state",
-    "run id",
-    "method",
-    "benchmark",
-    "seed",
-    "forward-eq.",
-    "images",
-    "trained",
-    "kept",
-    "peak memory",
-    "time",
-)
+HEAD = ("state", "run id", "method", "benchmark", "seed")
+HEAD += ("forward-eq.", "images", "trained", "kept", "peak memory", "time")
 FIRST_NUMBER = HEAD.index("forward-eq.")
 
 
@@ -37,8 +26,11 @@ def forecast(
     share: bool = True,
     states: dict[str, State] | None = None,
 ) -> list[str]:
-    """A row for every run, what is left of it, and the totals. A first task that several runs share counts for the first of them.
-    `states` are those of the runs, by run id, where they are known already."""
+    """A row for every run, what is left of it, and the totals.
+
+    A first task that several runs share counts for the first of them. `states` are those of the runs, by run
+    id, where they are known already.
+    """
     shapes, known_states = Shapes(), states or of_plan(specs, store)
     known = costs(specs, shapes)
     records = [record for record in store.records() if isinstance(record, RunRecord)]
@@ -49,66 +41,27 @@ def forecast(
     rows, left, saved, seconds, unknown = [], Left(), Left(), 0.0, 0
     seen: set = {key for key in shared.values() if shared_first_task.is_stored(store, key)}
     for spec in specs:
-        cost, key = known[spec.run_id()], shared.get(spec.run_id())
-        state = known_states[spec.run_id()]
-        done = state.tasks
-        rest = Left() if state.name == "unreadable" else Left.of(cost, done)
-        spared = Left()
-        if key and not done:
-            spared += Left(cost.shared_forwards, cost.shared_images) if key in seen else Left()
-            spared += (
-                Left(cost.statistics_forwards, cost.statistics_images)
-                if (key, cost.statistics_name) in seen
-                else Left()
-            )
-            seen |= (
-                {key, (key, cost.statistics_name)}
-                if cost.statistics_name and cost.statistics_images
-                else {key}
-            )
+        cost, state = known[spec.run_id()], known_states[spec.run_id()]
+        rest = Left() if state.name == "unreadable" else Left.of(cost, state.tasks)
+        key = shared.get(spec.run_id())
+        spared = _spared(cost, key, seen) if key and not state.tasks else Left()
         rest, saved = rest - spared, saved + spared
-        takes = measured.seconds(spec, cost, done, spared.images) if rest.forwards else 0.0
+        takes = measured.seconds(spec, cost, state.tasks, spared.images) if rest.forwards else 0.0
         left, seconds, unknown = left + rest, seconds + (takes or 0.0), unknown + (takes is None)
-        memory = measured.memory_bytes(spec, cost)
-        numbers = (
-            short(rest.forwards),
-            short(rest.images),
-            short(cost.parameters),
-            size(cost.stored_bytes),
-            "–" if memory is None else size(memory),
-        )
-        benchmark = f"{spec.dataset}/{spec.num_tasks}"
-        rows.append(
-            (
-                state.words,
-                spec.run_id(),
-                spec.label,
-                benchmark,
-                spec.seed_name(),
-                *numbers,
-                "–" if takes is None else duration(takes),
-            )
-        )
+        rows.append(_row(spec, state, rest, cost, measured.memory_bytes(spec, cost), takes))
     counts = Counter(state.name for state in known_states.values())
     counted = ", ".join(f"{counts[name]} {name}" for name in STATES if counts[name])
-    lines = [
-        *columns([HEAD, *rows]),
-        f"{len(specs)} runs: {counted}",
-        f"to do: {short(left.forwards)} forward-equivalents, {short(left.images)} images",
-    ]
+    lines = [*columns([HEAD, *rows]), f"{len(specs)} runs: {counted}"]
+    lines.append(f"to do: {short(left.forwards)} forward-equivalents, {short(left.images)} images")
     if saved.forwards:
-        lines.append(
-            f"saved by shared first tasks: {short(saved.forwards)} forward-equivalents, {saved.forwards / (left + saved).forwards:.1%}"
-        )
+        share_saved = saved.forwards / (left + saved).forwards
+        equivalents = f"{short(saved.forwards)} forward-equivalents"
+        lines.append(f"saved by shared first tasks: {equivalents}, {share_saved:.1%}")
     if unknown:
-        lines.append(
-            f"time: unknown for {unknown} runs until one like them has been measured on this machine"
-        )
-    else:
-        lines.append(
-            f"time: about {duration(seconds / max(1, min(len(where), len(specs))))} with {len(where)} runs at a time"
-        )
-    return lines
+        until = "until one like them has been measured on this machine"
+        return [*lines, f"time: unknown for {unknown} runs {until}"]
+    at_a_time = max(1, min(len(where), len(specs)))
+    return [*lines, f"time: about {duration(seconds / at_a_time)} with {len(where)} runs at a time"]
 
 
 @dataclass(frozen=True)
@@ -130,13 +83,36 @@ class Left:
         return Left(self.forwards - other.forwards, self.images - other.images)
 
 
+def _spared(cost: Cost, key, seen: set) -> Left:
+    """What a run need not learn of a first task that is stored, or that a run before it will store.
+
+    What this run will store is added to what is `seen`.
+    """
+    spared = Left(cost.shared_forwards, cost.shared_images) if key in seen else Left()
+    seen.add(key)
+    statistics = (key, cost.statistics_name)
+    if statistics in seen:
+        spared += Left(cost.statistics_forwards, cost.statistics_images)
+    if cost.statistics_name and cost.statistics_images:
+        seen.add(statistics)
+    return spared
+
+
+def _row(
+    spec: RunSpec, state: State, rest: Left, cost: Cost, memory: int | None, takes: float | None
+) -> tuple[str, ...]:
+    """The words under `HEAD`."""
+    what = (state.words, spec.run_id(), spec.label, f"{spec.dataset}/{spec.num_tasks}", spec.seed_name())
+    left = (short(rest.forwards), short(rest.images), short(cost.parameters), size(cost.stored_bytes))
+    return *what, *left, "–" if memory is None else size(memory), "–" if takes is None else duration(takes)
+
+
 def columns(rows: Sequence[Sequence[str]]) -> list[str]:
     """Rows with columns of equal width, numbers to the right."""
     widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
     sides = ["<"] * FIRST_NUMBER + [">"] * (len(widths) - FIRST_NUMBER)
-    return [
-        "  ".join(
-            f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True)
-        ).rstrip()
-        for row in rows
-    ]
+    lines = []
+    for row in rows:
+        cells = zip(row, sides, widths, strict=True)
+        lines.append("  ".join(f"{cell:{side}{width}}" for cell, side, width in cells).rstrip())
+    return lines

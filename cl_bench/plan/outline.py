@@ -1,4 +1,4 @@
-"""Methods as planning sees them: their shapes without the numbers, so that nothing large is allocated before a run starts."""
+"""Methods as planning sees them: their shapes without numbers, so nothing large is made before a run starts."""
 
 import copy
 
@@ -17,13 +17,14 @@ MOST_BYTES = 1e12  # what a method may need besides the network: more is a slip 
 
 
 def of(backbone: Backbone) -> Backbone:
-    """The backbone's shape: the same object but for its tensors, which have no content (single numbers keep theirs)."""
-    bare = {
-        id(value): nn.Parameter(value.to("meta"), requires_grad=False)
-        for value in backbone.parameters()
-        if value.numel() > 1
-    }
-    bare |= {id(value): value.to("meta") for value in backbone.buffers() if value.numel() > 1}
+    """The backbone's shape: the same but for its tensors, which have no content (single numbers keep theirs)."""
+    bare = {}  # what `copy.deepcopy` knows the copies of: by identity
+    for value in backbone.parameters():
+        if value.numel() > 1:
+            bare[id(value)] = nn.Parameter(value.to("meta"), requires_grad=False)
+    for value in backbone.buffers():
+        if value.numel() > 1:
+            bare[id(value)] = value.to("meta")
     return copy.deepcopy(backbone, bare)
 
 
@@ -37,12 +38,7 @@ def build(
     try:
         with torch.device("meta"):
             method = kind(config, shape, stream)
-    except (
-        RuntimeError,
-        TypeError,
-        OverflowError,
-        MemoryError,
-    ) as error:  # NotImplementedError is a RuntimeError
+    except (RuntimeError, TypeError, OverflowError, MemoryError) as error:  # and NotImplementedError
         if "meta" in str(error).lower():  # it looks at values while it is made
             return kind(config, load.load(shape.spec), stream)
         if "overflow" not in str(error).lower():
@@ -56,6 +52,5 @@ def require_possible(method: Method, name: str, images: int) -> None:
     """Raise InputError when learning tasks of so many images would take more memory than any machine has."""
     needed = work.memory_bytes(method, images)
     if needed > MOST_BYTES:
-        raise InputError(
-            f"{name} needs {needed / 1e12:,.1f} TB of memory besides the network; give smaller sizes"
-        )
+        memory = f"{needed / 1e12:,.1f} TB of memory besides the network"
+        raise InputError(f"{name} needs {memory}; give smaller sizes")

@@ -21,9 +21,10 @@ class Plan:
 
 
 def make_plan(request: Request, precision: Precision = "fp32") -> Plan:
-    """Every run of benchmarks x backbones x splits x seeds x methods x grid, in `precision` unless the request sets another.
+    """Every run of benchmarks x backbones x splits x seeds x methods x grid.
 
-    Raises InputError for the first thing that cannot run.
+    They are in `precision` unless the request sets another. Raises InputError for the first thing that cannot
+    run.
     """
     opened = Opened()
     specs = [spec for part in parts(request) for spec in Resolver(part, precision, opened).specs()]
@@ -32,19 +33,17 @@ def make_plan(request: Request, precision: Precision = "fp32") -> Plan:
         _require_text(spec)
     remarks, warnings = list(opened.remarks), list(opened.warnings)
     if len(unique) < len(specs):
-        warnings.append(
-            f"{len(specs) - len(unique)} of {len(specs)} runs are asked for twice (equal settings); each runs once"
-        )
+        twice = f"{len(specs) - len(unique)} of {len(specs)} runs are asked for twice (equal settings)"
+        warnings.append(f"{twice}; each runs once")
     return Plan(list(unique.values()), warnings, remarks)
 
 
 def _require_text(spec: RunSpec) -> None:
-    """Raise InputError for the name of a file or folder that no record can hold: one with bytes that are no UTF-8."""
+    """Raise InputError for the name of a file or folder that no record can hold: not all of it is UTF-8."""
     for name in filter(None, (spec.dataset_argument, spec.backbone.weights, *shlex.split(spec.command))):
         if not name.isprintable() and any("\ud800" <= character <= "\udfff" for character in name):
-            raise InputError(
-                f"{visible(name)}: the name is not in UTF-8; rename it, or link to it under another name"
-            )
+            advice = "rename it, or link to it under another name"
+            raise InputError(f"{visible(name)}: the name is not in UTF-8; {advice}")
 
 
 def in_precision(spec: RunSpec, precision: Precision) -> RunSpec:

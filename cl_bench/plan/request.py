@@ -42,32 +42,27 @@ class Request(Strict):
     grid: dict[str, list] = {}  # values to try, for every method that has the option
     yes: bool = False
     verify: bool = False  # read all files of the data, whatever their time stamps say
-    places: dict[str, str] = Field(
-        {}, exclude=True
-    )  # "set.eta" -> where it stands, such as "experiment.yaml, line 7"
+    # "set.eta" -> where it stands, such as "experiment.yaml, line 7"
+    places: dict[str, str] = Field({}, exclude=True)
 
 
 def request_from(command_line: dict, experiment: Path | None) -> Request:
-    """Options from an experiment file overridden by the command line (None means not given). Raises InputError naming what cannot be used."""
+    """Options from an experiment file, overridden by the command line (None means not given).
+
+    Raises InputError naming what cannot be used.
+    """
     values, places = _read_yaml(experiment) if experiment is not None else ({}, {})
     given = {key: value for key, value in command_line.items() if value is not None}
     for key, value in {**values, **given}.items():
         if isinstance(value, str) and not value.strip(" ,"):
             raise InputError(f"--{key.replace('_', '-')} is empty; give a value, or leave it out")
     settings = {**values.pop("set", {}), **given.pop("set", {})}
-    return build_config(
-        Request, [values, given, {"set": settings, "places": places}], str(experiment or "the command line")
-    )
+    layers = [values, given, {"set": settings, "places": places}]
+    return build_config(Request, layers, str(experiment or "the command line"))
 
 
-LISTS = (
-    "methods",
-    "benchmarks",
-    "backbone",
-    "splits",
-    "seeds",
-    "order",
-)  # a list in the file is what commas are on the command line
+# a list in the file is what commas are on the command line
+LISTS = ("methods", "benchmarks", "backbone", "splits", "seeds", "order")
 PLURALS = {"backbones": "backbone", "datasets": "dataset"}
 
 
@@ -90,9 +85,8 @@ def _read_yaml(path: Path) -> tuple[dict, dict[str, str]]:
             values[key] = {str(name): _numbers(value) for name, value in values[key].items()}
     for name, tried in values.get("grid", {}).items():
         if not isinstance(tried, list) or not tried:
-            raise InputError(
-                f"{places[f'grid.{name}']}: {name} in the grid needs a list of values, such as {name}: [0.9, 0.97]"
-            )
+            needed = f"{name} in the grid needs a list of values, such as {name}: [0.9, 0.97]"
+            raise InputError(f"{places[f'grid.{name}']}: {needed}")
     return values, places
 
 
@@ -101,9 +95,8 @@ def _as_on_the_command_line(key: str, value: Any, places: dict[str, str]) -> str
     parts = value if isinstance(value, list) else [value]
     for part in parts:
         if isinstance(part, bool) or not isinstance(part, str | int):
-            where = next(
-                places[name] for name in (key, *PLURALS) if name in places and PLURALS.get(name, name) == key
-            )
+            names = [name for name in (key, *PLURALS) if PLURALS.get(name, name) == key]
+            where = next(places[name] for name in names if name in places)
             expected = "expected words or numbers, in quotes where YAML needs them"
             raise InputError(f"{where}: YAML reads a value of {key} as {format_option(part)!r}; {expected}")
     return ",".join(map(str, parts)) + ("," if isinstance(value, list) and key == "seeds" else "")
@@ -111,13 +104,9 @@ def _as_on_the_command_line(key: str, value: Any, places: dict[str, str]) -> str
 
 def _numbers(value):
     """YAML reads 1e-3 as a word."""
-    return (
-        [_numbers(part) for part in value]
-        if isinstance(value, list)
-        else number_or_word(value)
-        if isinstance(value, str)
-        else value
-    )
+    if isinstance(value, list):
+        return [_numbers(part) for part in value]
+    return number_or_word(value) if isinstance(value, str) else value
 
 
 def parse_settings(items: Sequence[str]) -> dict:
@@ -138,31 +127,16 @@ def count_methods(text: str) -> int:
 
 def parse_duration(text: str) -> float:
     """ "90m", "2h30m", "45s" or "3600" -> seconds."""
-    match = re.fullmatch(
-        r"(?:([0-9]{1,9})d)?(?:([0-9]{1,9})h)?(?:([0-9]{1,9})m)?(?:([0-9]{1,9})s?)?", text.strip()
-    )
+    units = "".join(f"(?:([0-9]{{1,9}}){unit})?" for unit in ("d", "h", "m", "s?"))
+    match = re.fullmatch(units, text.strip())
     if not match or not any(match.groups()):
         raise InputError(f"{text!r} is not a time; expected such as 90m, 2h30m or 3600 (seconds)")
-    return float(
-        sum(
-            int(part) * unit
-            for part, unit in zip(match.groups(default="0"), (86400, 3600, 60, 1), strict=True)
-        )
-    )
+    seconds = zip(match.groups(default="0"), (86400, 3600, 60, 1), strict=True)
+    return float(sum(int(part) * unit for part, unit in seconds))
 
 
-CARRIED = (
-    "order",
-    "init_seed",
-    "data_seed",
-    "backbone",
-    "weights",
-    "image_size",
-    "limit",
-    "validation",
-    "preset",
-    "augment",
-)
+CARRIED = ("order", "init_seed", "data_seed", "backbone", "weights", "image_size")
+CARRIED += ("limit", "validation", "preset", "augment")
 
 
 def single_run(
@@ -174,16 +148,15 @@ def single_run(
     settings: dict,
     plugins: bool = False,
 ) -> str:
-    """`cl-bench run` with one method, number of tasks and seed; `settings` are those of --set that mean something to the method, `plugins` says
-    whether the user's own files are needed."""
-    chosen = {
-        "methods": method_text(method, {key: [value] for key, value in options.items()}),
-        "dataset": request.dataset,
-        "splits": splits,
-    }
-    chosen |= {"seeds": f"{seed},"} | {
-        name: getattr(request, name) for name in CARRIED if getattr(request, name) is not None
-    }
+    """`cl-bench run` with one method, number of tasks and seed.
+
+    `settings` are those of --set that mean something to the method, `plugins` says whether the user's own files
+    are needed.
+    """
+    methods = method_text(method, {key: [value] for key, value in options.items()})
+    chosen = {"methods": methods, "dataset": request.dataset, "splits": splits, "seeds": f"{seed},"}
+    carried = {name: getattr(request, name) for name in CARRIED}
+    chosen |= {name: value for name, value in carried.items() if value is not None}
     words = [word for name, value in chosen.items() for word in (f"--{name.replace('_', '-')}", str(value))]
     words += ["--losses"] if request.losses else []
     words += [word for key, value in settings.items() for word in ("--set", f"{key}={format_option(value)}")]

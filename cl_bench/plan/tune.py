@@ -1,4 +1,4 @@
-"""Hyper-parameter search on held-out training images: a grid for every method, a table, and the chosen values as a file that `run` takes."""
+"""Hyper-parameter search on held-out training images: a grid, its table, and a file of the chosen values."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -34,7 +34,7 @@ class Point:
 
 
 def read_grid(path: Path) -> dict[str, list]:
-    """Option -> values to try, from YAML such as {eta: [0.9, 0.97], temperature: [10, 28]}. Raises InputError."""
+    """Option -> values to try, from YAML such as {eta: [0.9, 0.97], batch: [64, 128]}. Raises InputError."""
     values = yaml_file.read(path, "the grid ").values
     if not values or not all(isinstance(tried, list) and tried for tried in values.values()):
         raise InputError(f"{path} must map options to lists of values, such as eta: [0.9, 0.97]")
@@ -45,16 +45,16 @@ def read_grid(path: Path) -> dict[str, list]:
 
 
 def with_grid(request: Request, grid: dict[str, list]) -> Request:
-    """The request with every method spread over the grid's options that it has, evaluated on held-out training images.
+    """The request with every method spread over the grid's options that it has, on held-out training images.
 
-    Raises InputError for an option that no method has, one that a method fixes already, and several benchmarks at once.
+    Raises InputError for an option that no method has, one that a method fixes already, and several benchmarks
+    at once.
     """
     single = parts(request)
     if len(single) > 1 or len(parse_splits(single[0].splits)) > 1:
         raise InputError("tune one benchmark and one backbone at a time, settings are chosen for each")
-    return single[0].model_copy(
-        update={"methods": spread(single[0].methods, grid), "validation": request.validation or VALIDATION}
-    )
+    methods, validation = spread(single[0].methods, grid), request.validation or VALIDATION
+    return single[0].model_copy(update={"methods": methods, "validation": validation})
 
 
 def points(specs: Sequence[RunSpec], records: Sequence[RunRecord], grid: dict[str, list]) -> list[Point]:
@@ -72,9 +72,8 @@ def choose(tried: Sequence[Point], conventions: Conventions) -> dict[str, Point]
     """The point of highest mean accuracy of every method; of equal ones the first."""
     best: dict[str, Point] = {}
     for point in tried:
-        if point.method not in best or point.mean("accuracy", conventions) > best[point.method].mean(
-            "accuracy", conventions
-        ):
+        known = best.get(point.method)
+        if known is None or point.mean("accuracy", conventions) > known.mean("accuracy", conventions):
             best[point.method] = point
     return best
 
@@ -99,9 +98,7 @@ def at_the_edge(chosen: dict[str, Point], grid: dict[str, list]) -> list[str]:
     lines = []
     for point in chosen.values():
         for key, value in point.options.items():
-            numbers = sorted(
-                tried for tried in grid[key] if isinstance(tried, int | float) and not isinstance(tried, bool)
-            )
+            numbers = sorted(tried for tried in grid[key] if type(tried) in (int, float))
             if len(numbers) > 1 and value in (numbers[0], numbers[-1]):
                 lines.append(f"{point.method}: {key}={format_option(value)} is at the edge of the grid")
     return lines
@@ -116,25 +113,21 @@ def settings_file(
 ) -> str:
     """YAML for `cl-bench run`: the chosen methods on their benchmark; comments say what chose them."""
     seeds = list(dict.fromkeys(spec.seed_name() for spec in specs))
-    values = request.model_dump(
-        exclude_none=True, exclude={"methods", "seeds", "validation", "limit", "grid", "yes", "verify"}
-    )
+    only_here = {"methods", "seeds", "validation", "limit", "grid", "yes", "verify"}
+    values = request.model_dump(exclude_none=True, exclude=only_here)
     values["set"] = {**request.set, "precision": specs[0].precision}
     methods = []
     for point in chosen.values():
         [(name, options)] = parse_methods(point.records[0].spec.label)
-        methods.append(
-            method_text(name, {key: [value] for key, value in {**options, **point.options}.items()})
-        )
-    head = [
-        f"# chosen by cl-bench tune: highest mean accuracy ({metrics.ACCURACY_CONVENTIONS[conventions.accuracy]}) over seeds {', '.join(seeds)}",
-        f"# on {escape.one_line(specs[0].benchmark_name())}, backbone {specs[0].backbone.name}",
-        *(f"# {key} tried: {', '.join(map(format_option, tried))}" for key, tried in grid.items()),
-        *(
-            f"# {point.method}: accuracy {metrics.percent(point.mean('accuracy', conventions))} %"
-            for point in chosen.values()
-        ),
-    ]
-    return "\n".join(
-        [*head, yaml.safe_dump({"methods": ",".join(methods), **values}, sort_keys=False, width=1000)]
-    )
+        settings = {key: [value] for key, value in {**options, **point.options}.items()}
+        methods.append(method_text(name, settings))
+    accuracy = metrics.ACCURACY_CONVENTIONS[conventions.accuracy]
+    name = escape.one_line(specs[0].benchmark_name())
+    head = [f"# chosen by cl-bench tune: highest mean accuracy ({accuracy}) over seeds {', '.join(seeds)}"]
+    head.append(f"# on {name}, backbone {specs[0].backbone.name}")
+    head += [f"# {key} tried: {', '.join(map(format_option, tried))}" for key, tried in grid.items()]
+    for point in chosen.values():
+        mean = metrics.percent(point.mean("accuracy", conventions))
+        head.append(f"# {point.method}: accuracy {mean} %")
+    settings = {"methods": ",".join(methods), **values}
+    return "\n".join([*head, yaml.safe_dump(settings, sort_keys=False, width=1000)])

@@ -1,4 +1,4 @@
-"""Runs that are not there as they are asked for, but equal ones that another version or precision computed."""
+"""Finds runs that are there in another version or precision than they are asked for."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -10,8 +10,10 @@ from cl_bench.registry import method_class
 
 
 def hints(specs: Sequence[RunSpec], store: Store, any_precision: bool) -> list[str]:
-    """A line for each version under which equal runs of those that are missing are there, with how to report them; `any_precision` says whether
-    runs in another precision than theirs count as equal. Raises as `summaries`."""
+    """A line for each version under which equal runs of those that are missing are there: how to report them.
+
+    `any_precision` says whether runs in another precision than theirs count as equal. Raises as `summaries`.
+    """
     there = summaries(store)
     known, by_twin = {summary.folder for summary in there}, {}
     for summary in there:
@@ -30,17 +32,14 @@ def _equal(spec: RunSpec, twins: Sequence[Summary], store: Store, any_precision:
     fitting = []
     for twin in twins:
         record = store.in_folder(store.root / "runs" / twin.folder)
-        if (
-            isinstance(record, RunRecord)
-            and _same_options(spec, record.spec)
-            and (any_precision or record.spec.precision == spec.precision)
-        ):
+        equal = isinstance(record, RunRecord) and _same_options(spec, record.spec)
+        if equal and (any_precision or record.spec.precision == spec.precision):
             fitting.append(record.spec)
-    return max(
-        fitting,
-        key=lambda found: (found.precision == spec.precision, found.core_version, found.method_version),
-        default=None,
-    )
+
+    def newer(found: RunSpec) -> tuple:
+        return found.precision == spec.precision, found.core_version, found.method_version
+
+    return max(fitting, key=newer, default=None)
 
 
 def _same_options(one: RunSpec, other: RunSpec) -> bool:
@@ -58,24 +57,23 @@ def _differing(spec: RunSpec, equal: RunSpec) -> tuple:
 
 
 WORDS = {"core_version": "core version", "method_version": "method version"}
-KEYS = {
-    "core_version": "core_version",
-    "method_version": "version",
-    "precision": "precision",
-}  # as `where` in a report calls them
+# as `where` in a report calls them
+KEYS = {"core_version": "core_version", "method_version": "version", "precision": "precision"}
 
 
 def _line(count: int, differing: tuple) -> str:
     of_these = f"{count} of these runs {'is' if count == 1 else 'are'} there"
     if len(differing) == 1 and differing[0][0] == "precision":
         _, there, asked = differing[0]
-        return f"{of_these} in {there}, which is another run than in {asked}; --set precision={there} goes on with them"
-    told = [
-        f"in {there}" if name == "precision" else f"under {WORDS[name]} {there} (now {asked})"
-        for name, there, asked in differing
-    ]
-    where = ", ".join(
-        f'{KEYS[name]} = "{there}"' if name == "precision" else f"{KEYS[name]} = {there}"
-        for name, there, _ in differing
-    )
-    return f"{of_these} {' and '.join(told)}, finished or begun; `cl-bench report` shows them, a row of a report file takes where = {{ {where} }}"
+        other = f"{of_these} in {there}, which is another run than in {asked}"
+        return f"{other}; --set precision={there} goes on with them"
+    told, where = [], []
+    for name, there, asked in differing:
+        if name == "precision":
+            told.append(f"in {there}")
+            where.append(f'{KEYS[name]} = "{there}"')
+        else:
+            told.append(f"under {WORDS[name]} {there} (now {asked})")
+            where.append(f"{KEYS[name]} = {there}")
+    row = f"a row of a report file takes where = {{ {', '.join(where)} }}"
+    return f"{of_these} {' and '.join(told)}, finished or begun; `cl-bench report` shows them, {row}"

@@ -379,8 +379,8 @@ def test_what_is_given_wins_over_the_published_choice(base):
 @pytest.mark.parametrize(
     ("methods", "changes", "message"),
     [
-        ("seq", {"as_published": True}, "vpt-seq: no published behaviour differs from the defaults"),
-        ("l2p,seq[as_published]", {}, "vpt-seq: no published behaviour"),
+        ("seq", {"as_published": True}, "vpt-seq: no published behavior differs from the defaults"),
+        ("l2p,seq[as_published]", {}, "vpt-seq: no published behavior"),
         ("l2p[as_published=maybe]", {}, "as_published='maybe' is not usable; expected on or off"),
         ("l2p[pool_size=3,top_k=4]", {}, "top_k=4 of a pool of 3"),
         ("l2p[prompt_length=0]", {}, "prompt_length=0 is not usable"),

@@ -1,0 +1,82 @@
+"""Settings of a request by what they mean: options of methods, transforms, published behavior."""
+
+from cl_bench import registry
+from cl_bench.config import Strict, Transform, unknown
+from cl_bench.errors import InputError
+from cl_bench.notation import AS_PUBLISHED, SYNONYMS, format_option, without_synonyms
+from cl_bench.plan.request import Request
+from cl_bench.presets import Setting
+from cl_bench.records.record import CORE_VERSIONS, Precision
+from cl_bench.training.method import Method
+
+RUN_SETTINGS = ("precision",)
+
+
+def values(settings: dict[str, Setting]) -> dict:
+    """Without the words about where they come from."""
+    return {key: setting.value for key, setting in settings.items()}
+
+
+def as_published(chosen: dict, request: Request, plugin: registry.Plugin) -> bool:
+    """Whether a method is to do as its published code; takes the word for it out of its options."""
+    asked = chosen.pop(AS_PUBLISHED, None)
+    if asked not in (None, True, False):
+        raise InputError(f"{plugin.name}: {AS_PUBLISHED}={asked!r} is not usable; expected on or off")
+    if asked:
+        require_published([plugin])
+    return request.as_published if asked is None else asked
+
+
+def require_published(plugins: list[registry.Plugin]) -> None:
+    """Raise InputError where the published code of none of these methods does otherwise than the defaults."""
+    if not any(plugin.load().METHOD.AS_PUBLISHED for plugin in plugins):
+        names = ", ".join(dict.fromkeys(plugin.name for plugin in plugins))
+        raise InputError(
+            f"{names}: no published behavior differs from the defaults; leave out {AS_PUBLISHED}"
+        )
+
+
+def transform_of(settings: dict) -> dict:
+    """Those of them that are the transform's."""
+    return {key: value for key, value in settings.items() if key in Transform.model_fields}
+
+
+def sort(request: Request, kinds: list[type[Method]], usual: Precision) -> tuple[dict, dict, Precision]:
+    """(augmentation, method options, precision) of --set.
+
+    Raises InputError for a key that means nothing to the run, nor to any of the methods.
+    """
+    asked = without_synonyms(request.set)
+    options = {key for kind in kinds for key in kind.Config.model_fields}
+    meaningful = [*options, *Transform.model_fields, *RUN_SETTINGS]
+    for key in asked:
+        if key not in meaningful:
+            raise unknown("--set option", key, meaningful, request.places.get(f"set.{key}"))
+    precision = asked.get("precision", usual)
+    if precision not in [*CORE_VERSIONS]:
+        raise InputError(f"precision={precision!r}: expected fp32 or bf16")
+    augmenter = {"augmenter": request.augment} if request.augment else {}
+    chosen = {key: value for key, value in asked.items() if key in options}
+    return {**augmenter, **transform_of(asked)}, chosen, precision
+
+
+def known(settings: dict, kind: type[Method]) -> dict:
+    """Those of them that are options of a method."""
+    return {key: value for key, value in settings.items() if key in kind.Config.model_fields}
+
+
+def meaning_something(settings: dict, kind: type[Method]) -> dict:
+    """Those of --set that change a run of a method."""
+    known = {*kind.Config.model_fields, *Transform.model_fields, *RUN_SETTINGS}
+    return {key: value for key, value in settings.items() if SYNONYMS.get(key, key) in known}
+
+
+def differences(config: Strict, baseline: Strict) -> list[str]:
+    """The options that differ from the benchmark's baseline, such as "eta=0.9", in the config's own order."""
+    found = {key: getattr(config, key) for key in type(config).model_fields}
+    return assignments({key: value for key, value in found.items() if value != getattr(baseline, key)})
+
+
+def assignments(settings: dict) -> list[str]:
+    """Such as "eta=0.9", each."""
+    return [f"{key}={format_option(value)}" for key, value in settings.items()]
