@@ -23,7 +23,7 @@ from cl_bench.records.imported import ImportedRecord, ImportedSpec, save
 from cl_bench.records.metrics import Conventions
 from cl_bench.report import latex, render, write
 from cl_bench.report.table import Table
-from cl_bench.text import escape, output
+from cl_bench.text import escape, markdown, output
 
 SEQ = [[80], [60, 70], [50, 60, 70]]
 NASTY = [
@@ -282,3 +282,11 @@ def test_commands_print_through_the_one_function_that_shows_text_as_text():
     assert [
         path.name for path in folder.rglob("*.py") if "typer.echo" in path.read_text(encoding="utf-8")
     ] == ["output.py"]
+
+
+def test_a_written_table_is_read_as_one_with_words_to_the_left_and_numbers_to_the_right():
+    lines = markdown.table(["Row", "On", "p"], [["a", "b", "1"], [escape.markdown("x|y"), "", "2"]], words=2)
+    page = MarkdownIt("commonmark").enable("table").render("\n".join(lines))
+    cells = re.findall(r"<t[hd] style=\"text-align:(\w+)\">(.*?)</t[hd]>", page)
+    assert [text for _, text in cells] == ["Row", "On", "p", "a", "b", "1", "x|y", "", "2"]
+    assert [side for side, _ in cells] == ["left", "left", "right"] * 3

@@ -1,4 +1,4 @@
-"""What a run costs before it starts: passes through the network, what is trained and kept; seconds once its kind was measured."""
+"""What a run costs before it starts: passes, what is trained and kept; seconds once its kind was measured."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -24,13 +24,16 @@ from cl_bench.training.work import Work
 
 @dataclass(frozen=True)
 class Cost:
-    """The first five are per task. A forward-equivalent is one image's pass through the backbone, a backward pass counts as one more, and so does
-    what prompts and projections add, in whole passes: a pass with half as much work on top still counts as one."""
+    """What a run costs in forward-equivalents, images and bytes; the first five are per task.
+
+    A forward-equivalent is one image's pass through the backbone, a backward pass counts as one more, and so
+    does what prompts and projections add, in whole passes: a pass with half as much work on top still counts
+    as one.
+    """
 
     forwards: tuple[int, ...]  # of learning
-    evaluating: tuple[
-        int, ...
-    ]  # of the evaluation after the task, with the losses that are followed, and the certificate after the last
+    # of the evaluation after the task, with the losses that are followed, and the certificate after the last
+    evaluating: tuple[int, ...]
     images: tuple[int, ...]  # that pass while learning
     test_images: tuple[int, ...]  # that are predicted after the task
     learning: tuple[float, ...]  # the work of learning, in passes through the bare network
@@ -46,7 +49,7 @@ class Cost:
 
 
 class Shapes:
-    """The data sets and backbones of specifications, each opened once, and methods built on the backbones' shapes."""
+    """Data sets and backbones of specifications, each opened once, and methods on the backbones' shapes."""
 
     def __init__(self):
         self._sources: dict[tuple, tuple[Source, np.ndarray, np.ndarray]] = {}
@@ -62,7 +65,7 @@ class Shapes:
         return self._sources[place]
 
     def method(self, spec: RunSpec, images: int) -> Method:
-        """The method after all its tasks, of about so many images each, have been announced. Raises InputError."""
+        """The method after its tasks, of about so many images each, were announced. Raises InputError."""
         key = canonical_json(spec.backbone.model_dump())
         if key not in self._backbones:
             found = self._backbones[key] = outline.of(load.load(spec.backbone))
@@ -70,25 +73,24 @@ class Shapes:
         return self._grown(spec, self._backbones[key], images)
 
     def method_of(self, record: RunRecord) -> Method | None:
-        """The method of a record; None where its network is not one that was asked for, or it is not a method of now."""
-        shape, images = (
-            self._by_weights.get((record.spec.weights_sha256, record.spec.backbone.image_size)),
-            record.tasks[0].training_images,
-        )
+        """The method of a record.
+
+        None where its network is not one that was asked for, or it is not a method of now.
+        """
+        spec = record.spec
+        shape = self._by_weights.get((spec.weights_sha256, spec.backbone.image_size))
         try:
-            return shape and self._grown(record.spec, shape, images)
+            return shape and self._grown(spec, shape, record.tasks[0].training_images)
         except (InputError, ValidationError):
             return None
 
     @staticmethod
     def _grown(spec: RunSpec, shape: Backbone, images: int) -> Method:
         kind = registry.method_class(spec.method)
-        info = StreamInfo(
-            spec.init_seed, spec.num_learned, task_sizes=tuple(len(classes) for classes in spec.task_classes)
-        )
-        method = outline.build(
-            kind, kind.Config.model_validate(spec.options), shape, info, spec.label, images
-        )
+        sizes = tuple(len(classes) for classes in spec.task_classes)
+        info = StreamInfo(spec.init_seed, spec.num_learned, task_sizes=sizes)
+        config = kind.Config.model_validate(spec.options)
+        method = outline.build(kind, config, shape, info, spec.label, images)
         with method.device:
             for task in task_infos(spec.task_classes, spec.joint):
                 method.grow(task)
@@ -96,7 +98,10 @@ class Shapes:
 
 
 def costs(specs: Sequence[RunSpec], shapes: Shapes | None = None) -> dict[str, Cost]:
-    """The cost of every run by its id; for runs that differ in seeds only it is worked out once. Raises InputError."""
+    """The cost of every run by its id; for runs that differ in seeds only it is worked out once.
+
+    Raises InputError.
+    """
     shapes, found = shapes or Shapes(), {}
     for spec in specs:
         if spec.family_id() not in found:
@@ -116,13 +121,10 @@ def _cost(spec: RunSpec, shapes: Shapes) -> Cost:
     statistics = [method.statistics_images(info, size) for info, size in zip(infos, sizes, strict=True)]
     images = tuple(method.images_seen(info, size) for info, size in zip(infos, sizes, strict=True))
     learning = tuple(one.of_learning(count, some, 1) for count, some in zip(images, statistics, strict=True))
-    passes = [
-        method.forwards(info, size, spec.transform.augment != "none")
-        for info, size in zip(infos, sizes, strict=True)
-    ]
-    times = [
-        max(1, round(done / count)) if count else 1 for done, count in zip(learning, images, strict=True)
-    ]
+    augmented = spec.transform.augment != "none"
+    passes = [method.forwards(info, size, augmented) for info, size in zip(infos, sizes, strict=True)]
+    counts = zip(learning, images, strict=True)
+    times = [max(1, round(done / count)) if count else 1 for done, count in counts]
     return Cost(
         forwards=tuple(count * factor for count, factor in zip(passes, times, strict=True)),
         evaluating=tuple(evaluating),
@@ -142,28 +144,24 @@ def _cost(spec: RunSpec, shapes: Shapes) -> Cost:
 
 
 def _evaluated(spec: RunSpec, method: Method, sizes: Sequence[int], tests: Sequence[int]) -> list[int]:
-    """Passes after every task: its evaluation, the losses that are followed and, after the last, the certificate."""
-    seen, looked_up = (
-        np.cumsum(tests).tolist(),
-        method.queries or method.frozen,
-    )  # un-prompted features are kept of every test image
-    passes = [
-        count * (method.prediction_passes - looked_up) + new * looked_up
-        for count, new in zip(seen, tests, strict=True)
-    ]
+    """Passes after every task: evaluation, losses that are followed and, after the last, the certificate."""
+    seen = np.cumsum(tests).tolist()
+    looked_up = method.queries or method.frozen  # un-prompted features are kept of every test image
+    own = method.prediction_passes - looked_up
+    passes = [count * own + new * looked_up for count, new in zip(seen, tests, strict=True)]
     passes[-1] += 3 * method.prediction_passes * min(seen[-1], certificate.BLOCKS * certificate.BATCH)
-    followed = [
-        sum(sizes[: min(index + 1, learning.FOLLOWED_TASKS)]) if spec.losses else 0
-        for index in range(len(sizes))
-    ]
-    return [count + kept for count, kept in zip(passes, followed, strict=True)]
+    if spec.losses:
+        for index in range(len(sizes)):
+            passes[index] += sum(sizes[: min(index + 1, learning.FOLLOWED_TASKS)])
+    return passes
 
 
 class Measured:
-    """What finished tasks on the same processor or GPU took: seconds per bare network's pass of learning and predicting, and peak memory.
+    """What finished tasks on the same processor or GPU took.
 
-    Runs of the same method count before others on the same network; trials with fewer images or passes count too. Other numbers of prompts are
-    scaled by their work, see `cl_bench.training.work`.
+    These are seconds per bare network's pass of learning and predicting, and peak memory. Runs of the same
+    method count before others on the same network; trials with fewer images or passes count too. Other
+    numbers of prompts are scaled by their work, see `cl_bench.training.work`.
     """
 
     def __init__(self, records: Iterable[RunRecord], machine: str, shapes: Shapes):
@@ -181,33 +179,34 @@ class Measured:
         largest = max(task.training_images for task in record.tasks)
         one = work.of(method, largest)
         infos = task_infos(record.spec.task_classes, record.spec.joint)
-        statistics = sum(
-            method.statistics_images(info, task.training_images)
-            for info, task in zip(infos, record.tasks, strict=False)
-        )
+        tasks = zip(infos, record.tasks, strict=False)
+        statistics = sum(method.statistics_images(info, task.training_images) for info, task in tasks)
         learned = one.of_learning(seen, statistics, len(record.tasks))
+        learned_seconds = sum(task.learn_seconds for task in record.tasks) / learned
+        predicted_seconds = sum(task.evaluate_seconds for task in record.tasks) / (predicted * one.predicting)
         besides = max(task.peak_memory_bytes for task in record.tasks) - work.memory_bytes(method, largest)
         for key in _kinds(record.spec):
-            self._learning.setdefault(key, []).append(
-                sum(task.learn_seconds for task in record.tasks) / learned
-            )
-            self._predicting.setdefault(key, []).append(
-                sum(task.evaluate_seconds for task in record.tasks) / (predicted * one.predicting)
-            )
+            self._learning.setdefault(key, []).append(learned_seconds)
+            self._predicting.setdefault(key, []).append(predicted_seconds)
             self._memory[key] = max(self._memory.get(key, besides), besides)
 
     def seconds(self, spec: RunSpec, cost: Cost, done: int = 0, spared: int = 0) -> float | None:
-        """What the tasks after the first `done` will take without the `spared` images; None where nothing like it was measured."""
+        """What the tasks after the first `done` will take without the `spared` images.
+
+        None where nothing like it was measured.
+        """
         key = next((key for key in _kinds(spec) if key in self._learning), None)
         if key is None:
             return None
         learned = sum(cost.learning[done:]) - spared * cost.work.learning
-        return learned * median(self._learning[key]) + sum(
-            cost.test_images[done:]
-        ) * cost.work.predicting * median(self._predicting[key])
+        predicted = sum(cost.test_images[done:]) * cost.work.predicting
+        return learned * median(self._learning[key]) + predicted * median(self._predicting[key])
 
     def memory_bytes(self, spec: RunSpec, cost: Cost) -> int | None:
-        """The largest peak of a run of the same method on the same network, with this one's prompts; None where there was none."""
+        """The largest peak of a run of the same method on the same network, with this one's prompts.
+
+        None where there was none.
+        """
         besides = self._memory.get(_kinds(spec)[0])
         return None if besides is None else round(besides + cost.memory_bytes)
 

@@ -1,4 +1,4 @@
-"""What a request spans: methods with their grids, benchmarks and backbones, as requests of one benchmark each."""
+"""Spreads a request over its methods, grids, benchmarks and backbones: one request for each benchmark."""
 
 from cl_bench import registry
 from cl_bench.config import unknown, whole_number
@@ -12,8 +12,8 @@ MOST_RUNS = 10_000  # more need --yes
 def parts(request: Request) -> list[Request]:
     """Requests of one data set and one backbone each, without grid, in the order asked for.
 
-    Raises InputError for benchmarks given twice over, for an option of the grid that no method has, and for more
-    than 10,000 runs without `yes`.
+    Raises InputError for benchmarks given twice over, for an option of the grid that no method has, and for
+    more than 10,000 runs without `yes`.
     """
     if request.benchmarks and {"dataset", "splits"} & request.model_fields_set:
         raise InputError("give benchmarks (such as glyphs/10), or a data set and splits, not both")

@@ -1,4 +1,4 @@
-"""Methods as planning sees them: their shapes without numbers, so nothing large is made before a run starts."""
+"""Methods as planning sees them: shapes without numbers, so nothing large is made before a run starts."""
 
 import copy
 
@@ -17,7 +17,7 @@ MOST_BYTES = 1e12  # what a method may need besides the network: more is a slip 
 
 
 def of(backbone: Backbone) -> Backbone:
-    """The backbone's shape: the same but for its tensors, which have no content (single numbers keep theirs)."""
+    """The backbone's shape: the same but for tensors, which have no content (single numbers keep theirs)."""
     bare = {}  # what `copy.deepcopy` knows the copies of: by identity
     for value in backbone.parameters():
         if value.numel() > 1:

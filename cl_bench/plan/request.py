@@ -150,8 +150,8 @@ def single_run(
 ) -> str:
     """`cl-bench run` with one method, number of tasks and seed.
 
-    `settings` are those of --set that mean something to the method, `plugins` says whether the user's own files
-    are needed.
+    `settings` are those of --set that mean something to the method, `plugins` says whether the user's own
+    files are needed.
     """
     methods = method_text(method, {key: [value] for key, value in options.items()})
     chosen = {"methods": methods, "dataset": request.dataset, "splits": splits, "seeds": f"{seed},"}

@@ -41,7 +41,7 @@ def open_source(name: str, verify: bool = False) -> tuple[str, Source]:
 
 
 class Opened:
-    """Data sets and backbones of a plan, each opened and hashed once, and what is to be said about the data."""
+    """Data sets and backbones of a plan, each opened and hashed once, and remarks about the data."""
 
     def __init__(self):
         self._sources: dict[tuple, tuple[str, Source]] = {}
@@ -72,8 +72,8 @@ class Opened:
 class Resolver:
     """The runs of a request with one data set and one backbone.
 
-    Settings win in this order, the later ones over the earlier: defaults, data set, preset, published behavior,
-    `--set`, brackets.
+    Settings win in this order, the later ones over the earlier: defaults, data set, preset, published
+    behavior, `--set`, brackets.
     """
 
     def __init__(self, request: Request, precision: Precision, opened: Opened):
@@ -158,7 +158,7 @@ class Resolver:
     def _config(
         self, name: str, kind: type[Method], published: dict, behavior: dict, chosen: dict
     ) -> tuple[Strict, list[str]]:
-        """The method's options, and how they differ from the benchmark's own: the words of the run's label."""
+        """The method's options, and how they differ from the benchmark's own: words of the run's label."""
         usual = settings.known({**self.source.preset(name), **published}, kind)
         baseline = [usual, settings.known(behavior, kind)]
         own = {key: value for key, value in chosen.items() if key not in Transform.model_fields}

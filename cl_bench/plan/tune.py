@@ -47,8 +47,8 @@ def read_grid(path: Path) -> dict[str, list]:
 def with_grid(request: Request, grid: dict[str, list]) -> Request:
     """The request with every method spread over the grid's options that it has, on held-out training images.
 
-    Raises InputError for an option that no method has, one that a method fixes already, and several benchmarks
-    at once.
+    Raises InputError for an option that no method has, one that a method fixes already, and several
+    benchmarks at once.
     """
     single = parts(request)
     if len(single) > 1 or len(parse_splits(single[0].splits)) > 1:
@@ -94,7 +94,7 @@ def table(
 
 
 def at_the_edge(chosen: dict[str, Point], grid: dict[str, list]) -> list[str]:
-    """A line for every chosen value that is the smallest or largest tried, where a better one may lie outside."""
+    """A line for every chosen value that is the smallest or largest tried: a better one may lie outside."""
     lines = []
     for point in chosen.values():
         for key, value in point.options.items():

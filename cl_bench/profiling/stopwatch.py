@@ -1,4 +1,4 @@
-"""Times of what a method does in the second task of its stream, and of the bare frozen network in the same process."""
+"""Times what a method does in the second task of its stream, and the bare frozen network beside it."""
 
 import copy
 import time
@@ -25,6 +25,7 @@ from cl_bench.training.trainer import Trainer
 
 STEPS = 4  # batches of a measurement
 COUNTED = 16  # images whose operations are counted: without fused attention a whole batch would not fit
+# as files of measurements call the parts of a step
 PARTS = (
     "transfer",
     "transform",
@@ -34,6 +35,9 @@ PARTS = (
     "optimiser",
     "update projection",
 )
+
+
+Projection = Callable[[Tensor], Tensor]
 
 
 class _Timed(Trainer):
@@ -62,28 +66,21 @@ class Stopwatch:
 
     def __init__(self, spec: RunSpec, device: torch.device, compiled: bool = False):
         batch = spec.options.get("batch")
-        per_class = (
-            STEPS * (batch or 0) // max(map(len, spec.task_classes)) or 1
-        )  # rounded down: no last batch of a few images
-        self.spec = spec.model_copy(
-            update={
-                "limit": per_class * len(sum(spec.task_classes, ())),
-                "options": {**spec.options, "passes": 1},
-            }
-        )
+        # rounded down: no last batch of a few images
+        per_class = STEPS * (batch or 0) // max(map(len, spec.task_classes)) or 1
+        limit, options = per_class * len(sum(spec.task_classes, ())), {**spec.options, "passes": 1}
+        self.spec = spec.model_copy(update={"limit": limit, "options": options})
         source = assemble.open_source(self.spec)
         self.stream: Stream = assemble.build_stream(self.spec, source, device)
         self.method = assemble.build_method(self.spec, source, device, self.stream.num_tasks)
         if self.stream.num_tasks < 2 or not self.method.phases(self.stream.info(1)):
-            raise InputError(
-                f"{spec.method} trains nothing task after task; name a method that does with --methods"
-            )
+            advice = "name a method that does with --methods"
+            raise InputError(f"{spec.method} trains nothing task after task; {advice}")
         self.device, self.batch, self.backbone = device, batch, self.method.backbone
         self.trainer = _Timed(self.spec.data_seed, device, self.spec.precision)
         vit = self.backbone.vit
-        few = explicit(
-            torch.empty(1, 1, vit.patch_embed.num_patches + vit.num_prefix_tokens, 1, device=device)
-        )
+        tokens = vit.patch_embed.num_patches + vit.num_prefix_tokens
+        few = explicit(torch.empty(1, 1, tokens, 1, device=device))
         for block in vit.blocks:  # of the bare network; methods call a block's parts
             block.attn.fused_attn = not few  # whichever of timm's two is the faster
             if compiled:
@@ -104,12 +101,12 @@ class Stopwatch:
     def _end_task(self, task: Task) -> float | None:
         """Seconds per image of what a copy of the method, on the same network, makes of a learned task."""
         self.trainer.seconds, self.trainer.images = 0.0, 0
-        network = {id(module): module for module in self.backbone.modules()}
+        network = {id(module): module for module in self.backbone.modules()}  # what deepcopy takes for copied
         copy.deepcopy(self.method, network).end_task(task, self.trainer)
         return self.trainer.seconds / self.trainer.images if self.trainer.images else None
 
     def pair(self) -> tuple[float, float]:
-        """Seconds per image of the trainer's own passes, and of the bare network's forward and backward to its patch tokens."""
+        """Seconds per image of the trainer's own passes, and of the bare network's forward and backward."""
         start = _now(self.device)
         before = self.trainer.images_seen
         self.method.minimise(self.task, self.trainer)
@@ -137,7 +134,7 @@ class Stopwatch:
 
     @torch.no_grad()
     def bare_forward(self, precise: bool = False) -> None:
-        """timm's own forward, without gradients; with `precise` in full precision, as statistics are computed."""
+        """timm's own forward, without gradients; `precise` is in full precision, as statistics are."""
         with network_in("fp32" if precise else self.spec.precision), autocast(self.device):
             _timm_features(self.backbone, self.inputs)
 
@@ -152,9 +149,8 @@ class Stopwatch:
         phase, spent = self.method.phases(self.task)[0], dict.fromkeys(PARTS, 0.0)
         optimizer = phase.optimizer()
         if isinstance(optimizer, ProjectedAdam):
-            optimizer.projections = [
-                (parameter, self._watched(project, spent)) for parameter, project in optimizer.projections
-            ]
+            pairs = optimizer.projections
+            optimizer.projections = [(one, self._watched(project, spent)) for one, project in pairs]
         order = np.arange(min(self.batch, len(self.task)))
 
         @contextmanager
@@ -182,9 +178,9 @@ class Stopwatch:
         total = sum(spent.values())
         return {name: value / total for name, value in spent.items()}
 
-    def _watched(
-        self, project: Callable[[Tensor], Tensor], spent: dict[str, float]
-    ) -> Callable[[Tensor], Tensor]:
+    def _watched(self, project: Projection, spent: dict[str, float]) -> Projection:
+        """The projection, which adds its seconds to those spent."""
+
         def watched(update: Tensor) -> Tensor:
             start = _now(self.device)
             projected = project(update)
@@ -197,22 +193,16 @@ class Stopwatch:
         """Floating-point operations of a training step per image."""
         order = np.arange(min(self.batch, len(self.task), COUNTED))
         batch, phase = self.task.augmented(order, 0), self.method.phases(self.task)[0]
-        with (
-            FlopCounterMode(display=False) as counter,
-            sdpa_kernel(SDPBackend.MATH),
-        ):  # a CPU's fused attention is not counted
+        # a CPU's fused attention is not counted
+        with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
             phase.loss(batch).backward()
         return counter.get_total_flops() / len(order)
 
     def peak(self) -> float:
         """Operations per second of the fastest of a few large matrix products."""
         length = 8192 if self.device.type == "cuda" else 2048
-        matrix = torch.randn(
-            length,
-            length,
-            device=self.device,
-            dtype=torch.bfloat16 if self.spec.precision == "bf16" else torch.float32,
-        )
+        dtype = torch.bfloat16 if self.spec.precision == "bf16" else torch.float32
+        matrix = torch.randn(length, length, device=self.device, dtype=dtype)
         times = []
         for _ in range(5):
             start = _now(self.device)

@@ -1,4 +1,4 @@
-"""What training, statistics and evaluation of a method cost on this machine, beside the bare frozen network in the same process."""
+"""What a method costs on this machine, beside the bare frozen network in the same process."""
 
 import subprocess
 import sys
@@ -24,7 +24,10 @@ from cl_bench.run import assemble
 
 
 class Measured(BaseModel):
-    """Throughputs are medians over pairs; `shares` are of a step whose parts wait for one another, and add up to 1."""
+    """Throughputs are medians over pairs.
+
+    `shares` are of a step whose parts wait for one another, and add up to 1.
+    """
 
     method: str
     dataset: str
@@ -32,15 +35,12 @@ class Measured(BaseModel):
     image_size: int
     batch: int
     precision: str
-    images_per_second: dict[
-        str, float | None
-    ]  # training, statistics, evaluation, and the bare network's forward and backward, and forward
-    training_ratio_to_bare_network: (
-        float  # training's images per second over those of the bare forward and input-backward
-    )
-    statistics_ratio_to_forward: (
-        float | None
-    )  # time of the statistics pass over that of the bare forward, both in full precision
+    # training, statistics, evaluation, and the bare network's forward and backward, and forward
+    images_per_second: dict[str, float | None]
+    # training's images per second over those of the bare forward and input-backward
+    training_ratio_to_bare_network: float
+    # time of the statistics pass over that of the bare forward, both in full precision
+    statistics_ratio_to_forward: float | None
     shares: dict[str, float]
     flops_per_image: float  # of a training step, matrix products alone
     peak_flops: float  # per second, of a large matrix product of the same precision
@@ -51,31 +51,31 @@ class Measured(BaseModel):
 
     def text(self) -> str:
         """For a terminal."""
-        speed = {
-            name: "–" if value is None else f"{value:,.{0 if value >= 100 else 2}f} images/s"
-            for name, value in self.images_per_second.items()
-        }
-        where = (
-            self.environment.get("gpu")
-            or f"{self.environment['processor']}, {self.environment['threads']} threads"
-        )
-        ratio = (
-            ""
-            if self.statistics_ratio_to_forward is None
-            else f"{self.statistics_ratio_to_forward:.2f} x the time of the bare forward"
-        )
+        speed = {name: _speed(value) for name, value in self.images_per_second.items()}
+        processor, threads = self.environment["processor"], self.environment["threads"]
+        where = self.environment.get("gpu") or f"{processor}, {threads} threads"
         how = self.precision + (", compiled" if self.environment.get("compiled") else "")
+        network = f"{self.backbone}, {self.image_size} px, batch {self.batch}, {how}"
+        both = f"the bare network's forward and input-backward ({speed['bare forward and backward']})"
+        ratio = ""
+        if self.statistics_ratio_to_forward is not None:
+            ratio = f"{self.statistics_ratio_to_forward:.2f} x the time of the bare forward"
+        shares = ", ".join(f"{name} {share:.1%}" for name, share in self.shares.items())
+        peak, flops = f"{self.peak_flops / 1e9:,.0f} GFLOP/s", f"{self.flops_per_image / 1e9:,.2f} GFLOP"
         lines = [
-            f"{self.method} on {self.dataset} with {self.backbone}, {self.image_size} px, batch {self.batch}, {how}; {where}",
-            f"training    {speed['training']:>18}   {self.training_ratio_to_bare_network:.2f} x the bare network's forward and input-backward "
-            f"({speed['bare forward and backward']})",
+            f"{self.method} on {self.dataset} with {network}; {where}",
+            f"training    {speed['training']:>18}   {self.training_ratio_to_bare_network:.2f} x {both}",
             f"statistics  {speed['statistics']:>18}   {ratio}",
             f"evaluation  {speed['evaluation']:>18}   (bare forward: {speed['bare forward']})",
-            "a step      " + ", ".join(f"{name} {share:.1%}" for name, share in self.shares.items()),
-            f"utilisation {self.utilisation:.0%} of {self.peak_flops / 1e9:,.0f} GFLOP/s, {self.flops_per_image / 1e9:,.2f} GFLOP an image",
+            f"a step      {shares}",
+            f"utilisation {self.utilisation:.0%} of {peak}, {flops} an image",
             f"peak memory {size(self.peak_memory_bytes)}, start-up {self.start_up_seconds:.1f} s",
         ]
         return "\n".join(lines)
+
+
+def _speed(value: float | None) -> str:
+    return "–" if value is None else f"{value:,.{0 if value >= 100 else 2}f} images/s"
 
 
 def measure(
@@ -87,7 +87,10 @@ def measure(
     compiled: bool | None,
     say: Callable[[str], None],
 ) -> Measured:
-    """Measure the one method of a request in its second task. Raises InputError for requests of several, and methods that train nothing."""
+    """Measure the one method of a request in its second task.
+
+    Raises InputError for requests of several, and methods that train nothing.
+    """
     torch.set_num_threads(threads)
     compiled = environment.compiles(compiled, device)
     with tempfile.TemporaryDirectory() as folder:
@@ -95,9 +98,8 @@ def measure(
             request = _with_random_weights(request, Path(folder))
         specs = make_plan(request, environment.usual_precision([device])).specs
         if len(specs) != 1:
-            raise InputError(
-                f"bench measures one method on one benchmark, got {len(specs)} runs; name one with --methods"
-            )
+            several = f"bench measures one method on one benchmark, got {len(specs)} runs"
+            raise InputError(f"{several}; name one with --methods")
         bench = Stopwatch(specs[0], torch.device(device), compiled)
     assemble.prepare_kernels(compiled, say, assemble.batch_sizes(bench.method, 1, None))
     say(f"{bench.spec.display}: first task")
@@ -105,12 +107,9 @@ def measure(
     say(f"{bench.spec.display}: second task, {pairs} pairs of {STEPS} steps")
     step = [bench.pair() for _ in range(pairs + 1)][1:]  # the first pair warms up
     memory = environment.peak_memory_bytes(device)
-    forward = [bench.seconds(bench.bare_forward) for _ in range(pairs + 1)][1:]
-    precise = (
-        forward
-        if bench.spec.precision == "fp32"
-        else [bench.seconds(partial(bench.bare_forward, True)) for _ in range(pairs + 1)][1:]
-    )
+    forward = precise = [bench.seconds(bench.bare_forward) for _ in range(pairs + 1)][1:]
+    if bench.spec.precision != "fp32":
+        precise = [bench.seconds(partial(bench.bare_forward, True)) for _ in range(pairs + 1)][1:]
     evaluation = [bench.seconds(bench.evaluate) for _ in range(pairs + 1)][1:]
     training, batch = median(own for own, _ in step), bench.batch
     flops, peak = bench.flops(), bench.peak()
@@ -146,15 +145,15 @@ def _with_random_weights(request: Request, folder: Path) -> Request:
         raise InputError("--random-weights needs --backbone with a timm name, and no --weights")
     architecture = request.backbone.partition(".")[0]
     if architecture not in timm.list_models(module="vision_transformer"):
-        raise InputError(
-            f"--random-weights: {architecture!r} is not a timm vision transformer; `cl-bench ls backbones` lists them"
-        )
+        listing = "`cl-bench ls backbones` lists them"
+        raise InputError(f"--random-weights: {architecture!r} is not a timm vision transformer; {listing}")
     path = folder / "random.safetensors"
     save_file(timm.create_model(architecture, pretrained=False, num_classes=0).state_dict(), path)
     return request.model_copy(update={"weights": str(path)})
 
 
 def start_up() -> float:
+    """Seconds until a new process has imported what a run needs."""
     start = time.perf_counter()
     subprocess.run([sys.executable, "-c", "import cl_bench.run.runner"], check=True)
     return time.perf_counter() - start

@@ -69,7 +69,7 @@ LEFT_OUT = {
 
 
 def _unlike(column: Sequence[Row]) -> list[str]:
-    """In which settings besides options the rows of one benchmark differ, and which seeds' class orders do."""
+    """In which settings besides options a benchmark's rows differ, and which seeds' class orders do."""
     rows, notes = [row for row in column if row.ran], []
     settings = unlike([settings_of(row.spec) for row in rows])
     for what, value in UNLIKE.items():

@@ -26,8 +26,11 @@ def _visible(character: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """As `visible`, with every run of white space one space; spaces at which no line may break stay."""
-    return visible(re.sub(r"[^\S\u00a0\u202f]+", " ", text).strip(" "))
+    """As `visible`, with every run of white space one space, and none at the ends.
+
+    Spaces inside at which no line may break stay.
+    """
+    return visible(re.sub(r"[^\S\u00a0\u202f]+", " ", text).strip(" \u00a0\u202f"))
 
 
 def markdown(text: str, bracketed: bool = False, begins_line: bool = False) -> str:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import toys
 
-from cl_bench import environment, presets
+from cl_bench import environment, presets, registry
 from cl_bench.errors import InputError
 from cl_bench.notation import parse_methods, parse_seeds
 from cl_bench.plan.plan import make_plan
@@ -357,6 +357,14 @@ def test_as_published_sets_all_published_choices_and_tells_the_row_by_name(base)
     assert (
         plan(base, methods="l2p[as_published=off]", as_published=True).specs[0].run_id() == correct.run_id()
     )
+
+
+def test_a_row_is_as_published_too_where_only_the_inputs_of_published_runs_differ(base, monkeypatch):
+    method = registry.method_class("l2p")
+    monkeypatch.setattr(method, "AS_PUBLISHED", {"normalisation": "unit01"})
+    monkeypatch.setattr(method, "PRESET", None)
+    [spec] = plan(base, methods="l2p[as_published]").specs
+    assert spec.label == "l2p[as_published]" and spec.as_published == ("normalisation=unit01",)
 
 
 def test_what_is_given_wins_over_the_published_choice(base):

@@ -1,13 +1,17 @@
 """Figures: the numbers written beside them, worked out by hand, and files that journals take."""
 
 import csv
+import io
 import multiprocessing
 import os
+import re
 import signal
+import zlib
 from pathlib import Path
 
 import matplotlib
 import pytest
+from fontTools.ttLib import TTFont
 from made import TOY_VIT, record
 
 from cl_bench.errors import InputError, RunFailed
@@ -170,6 +174,16 @@ def test_every_kind_is_written_as_picture_vector_file_and_numbers(tmp_path):
             lines = list(csv.reader(file))
         assert len(lines) > 1 and len({len(line) for line in lines}) == 1
     assert matplotlib.rcParams["font.size"] == 10  # the style is the figures' own
+
+
+def test_a_pdf_embeds_its_font_without_the_tables_that_lay_out_text(tmp_path):
+    _, pdf, _ = files.files(
+        "accuracy", "eta", [panel([record("vpt-seq", SEQ)])], Conventions(), tmp_path / "a"
+    )
+    streams = re.findall(rb"stream\r?\n(.*?)\r?\nendstream", pdf.read_bytes(), re.DOTALL)
+    contents = [zlib.decompress(stream) for stream in streams if stream[:1] == b"x"]
+    fonts = [TTFont(io.BytesIO(content)) for content in contents if content[:4] == b"\0\1\0\0"]
+    assert fonts and all("glyf" in font and not {"GDEF", "GPOS", "GSUB"} & {*font.keys()} for font in fonts)
 
 
 def test_a_figure_without_chosen_rows_shows_the_most_accurate_and_says_so(tmp_path, monkeypatch):

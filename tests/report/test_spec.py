@@ -15,7 +15,9 @@ from cl_bench.config import BackboneSpec, Transform
 from cl_bench.errors import InputError
 from cl_bench.records import imported
 from cl_bench.records.imported import ImportedRecord, ImportedSpec
+from cl_bench.records.metrics import Conventions
 from cl_bench.report import spec, write
+from cl_bench.report.rows import Row
 
 PAPER = Path(__file__).resolve().parents[2] / "reports" / "nsp2-paper.toml"
 AUGREG = BackboneSpec(
@@ -779,3 +781,12 @@ def test_best_and_second_can_be_ranked_between_lines_and_upper_bounds_never_are(
     text, _ = small(tmp_path, records, rows, extra='rank = "groups"')
     assert line_of(text, "VPT-NSP²")[0] == "**70.00**" and line_of(text, "vpt-seq")[0] == "<u>60.00</u>"
     assert line_of(text, "vpt-pgp")[0] == "60.00" and line_of(text, "vpt-joint")[0] == "99.00"
+
+
+def test_two_matrices_imported_as_one_seed_keep_their_own_numbers():
+    low, high = (
+        ImportedRecord(spec=THEIRS, correct=((count,), (count, count)), test_sizes=(100,) * 2, counted=True)
+        for count in (50, 70)
+    )
+    row = Row("theirs", "theirs", False, [low, high])
+    assert row.values("accuracy", Conventions()) == [0.5, 0.7]
