@@ -6,7 +6,7 @@ from cl_bench.nn.attention import attention_with, prompt_keys_values
 
 
 def omegas(block, x, P):
-    """Omega1 (H N B, D) and Omega2 (H N B, M) of one block by their definition, with explicit attention maps."""
+    """Omega1 (H N B, D) and Omega2 (H N B, M) of one block by definition, with explicit attention maps."""
     attn = block.attn
     B, N, D = x.shape
     H, d = attn.num_heads, D // attn.num_heads

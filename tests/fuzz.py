@@ -39,9 +39,10 @@ def words(text: str) -> list[str]:
 
 
 WORDS = words("""
-    seq nsp2[eta=0.9|1] nsp2[ l2p[as_published] vpt-nsp2@1 glyphs glyphs/10 folder:data folder: folder:data?x folder:none 2 1,2 natural nsp2:3 nsp2:²
-    order.txt w.safetensors test_vit cpu cuda cuda:99 auto results results/runs csv matrix report.toml eta=0.9 precision=bf16 augment=crop passes=3
-    prompts=100000 0.5 2h tcp://h:1""")
+    seq nsp2[eta=0.9|1] nsp2[ l2p[as_published] vpt-nsp2@1 glyphs glyphs/10 folder:data folder: folder:data?x
+    folder:none 2 1,2 natural nsp2:3 nsp2:² order.txt w.safetensors test_vit cpu cuda cuda:99 auto results
+    results/runs csv matrix report.toml eta=0.9 precision=bf16 augment=crop passes=3 prompts=100000 0.5 2h
+    tcp://h:1""")
 ODD = [
     *words("0 -1 1 ² ١٠ 1e400 nan null on [ {a *a = , |"),
     "",

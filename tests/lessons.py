@@ -69,7 +69,7 @@ def passing(method: Method) -> Iterator[Passing]:
 
 
 def lesson(method: Method, stream: Stream, looks: list[str] | None = None) -> list[Step]:
-    """The method learns the stream and is evaluated after every task; `looks` grows with looks at test images."""
+    """The method learns the stream, evaluated after every task; `looks` grows with looks at test images."""
     steps, looks = [], [] if looks is None else looks
     for index in range(stream.num_tasks):
         before = len(looks)
@@ -80,8 +80,8 @@ def lesson(method: Method, stream: Stream, looks: list[str] | None = None) -> li
             evaluation = stream.evaluate(method.predict, index + 1)
         steps.append(
             Step(
-                copy.deepcopy(method), stream.info(index), len(stream.task(index)), trainer.images_seen, evaluation,
-                learning.images, evaluating.images, looked,
+                copy.deepcopy(method), stream.info(index), len(stream.task(index)), trainer.images_seen,
+                evaluation, learning.images, evaluating.images, looked,
             )
         )  # fmt: skip
     return steps

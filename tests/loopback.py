@@ -1,4 +1,4 @@
-"""A server on the loopback address that sends what a test gives it, breaks off or ignores ranges when told."""
+"""A server on the loopback address that sends what a test gives it, breaks off, or ignores ranges."""
 
 import threading
 from contextlib import contextmanager
@@ -6,7 +6,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class Served(dict):
-    """Path -> bytes; what was asked for; paths that break off at half unless a range is asked for; paths that ignore ranges."""
+    """What it has, by path, and what was asked for.
+
+    Paths break off at half unless a range is asked for, or ignore ranges.
+    """
 
     def __init__(self):
         super().__init__()

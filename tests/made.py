@@ -21,7 +21,7 @@ SIZE = 100  # test images of a task
 def record(
     label, correct, seed=2024, status="done", joint=False, losses=None, seconds=1.0, **changes
 ) -> RunRecord:
-    """A run with these counts of right answers out of 100 per task; `changes` are fields of its specification."""
+    """A run with these counts of right answers out of 100 per task; `changes` are of its specification."""
     options = {"eta": 0.97, "batch": 8, **changes.pop("options", {})}
     name = label.partition("[")[0]
     settings = {
@@ -33,9 +33,10 @@ def record(
     spec = RunSpec(**{**settings, **changes})
     rows = [
         TaskRecord(
-            classes=classes, correct=tuple(row), correct_within_task=tuple(row), training_images=10, images_seen=10, pass_losses=(1.0,),
-            trainable_parameters=1, stored_values=1, diagnostics={}, checkpoint_sha256="", predictions_sha256="", learn_seconds=seconds,
-            evaluate_seconds=1.0, peak_memory_bytes=1, kept_losses=losses and tuple(losses[index]),
+            classes=classes, correct=tuple(row), correct_within_task=tuple(row), training_images=10,
+            images_seen=10, pass_losses=(1.0,), trainable_parameters=1, stored_values=1, diagnostics={},
+            checkpoint_sha256="", predictions_sha256="", learn_seconds=seconds, evaluate_seconds=1.0,
+            peak_memory_bytes=1, kept_losses=losses and tuple(losses[index]),
         )
         for index, (classes, row) in enumerate(zip(spec.task_classes, correct, strict=False))
     ]  # fmt: skip
@@ -63,7 +64,10 @@ def triangle(tasks: int, seed: int, level: int = 60) -> list[list[int]]:
 
 
 def results(root, records, right=None) -> Store:
-    """A results folder of these records. `right` maps a run id to which test images are right after the last task, with the true classes."""
+    """A results folder of these records.
+
+    `right` maps a run id to which test images are right after the last task, with the true classes.
+    """
     store = Store(root)
     store.prepare()
     for found in records:
@@ -83,7 +87,7 @@ def results(root, records, right=None) -> Store:
 
 
 def in_every_header(data: bytes, place: int, value: bytes) -> bytes:
-    """A zip archive with these bytes at a place of its local headers and, two bytes on, of its central ones."""
+    """A zip archive with these bytes at a place of its local headers and, two bytes on, of central ones."""
     changed = bytearray(data)
     for mark, start in ((b"PK\x03\x04", place), (b"PK\x01\x02", place + 2)):
         found = data.find(mark)
@@ -115,7 +119,8 @@ def _replaced(folder: Path, make: Callable[[Path], object]) -> None:
     make(path)
 
 
-UNREADABLE = {  # ways in which a record cannot be read that hold for every user, by what is done to its run's folder
+# ways in which a record cannot be read that hold for every user, by what is done to its run's folder
+UNREADABLE = {
     "is a folder": lambda folder: _replaced(folder, Path.mkdir),
     "is a link to nothing": lambda folder: _replaced(folder, lambda path: path.symlink_to("nothing")),
     "is a link to itself": lambda folder: _replaced(folder, lambda path: path.symlink_to("record.json")),
@@ -124,7 +129,7 @@ UNREADABLE = {  # ways in which a record cannot be read that hold for every user
 
 
 def folder(tmp_path, name, accuracies, **changes):
-    """A results folder of vpt-seq with these accuracies, one per seed, and predictions of the images from the first on."""
+    """A results folder of vpt-seq with these accuracies, one per seed; the first images are right."""
     records, right = [], {}
     truth = np.repeat(np.arange(6), 50)
     for seed, level in enumerate(accuracies):

@@ -1,4 +1,4 @@
-"""Toy networks and inputs of the published implementations' numbers (folder `shared/oracle`), as its pages define them."""
+"""Toy networks and inputs of the published implementations' numbers, as in folder `shared/oracle`."""
 
 from pathlib import Path
 

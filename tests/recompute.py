@@ -1,4 +1,4 @@
-"""Every number of a report's tables again, from the files of the records alone: nothing here imports the project."""
+"""Every number of a report's tables again, from the records' files alone: no import of the project."""
 
 import json
 import statistics

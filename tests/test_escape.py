@@ -27,9 +27,9 @@ from cl_bench.text import escape, markdown, output
 
 SEQ = [[80], [60, 70], [50, 60, 70]]
 NASTY = [
-    "a|b", "a\\|b", "`code`", "[x](http://evil)", "![x](y)", "[x]: y", "[x][y]", "<b>bold</b>", "<!--", "&lt;", "*a* **b**",
-    "_a_ __b__", "a_b_c", "~~a~~", "$x$", "# a", "- a", "+ a", "> a", "1. a", "1) a", "[ ] a", "a\nb", "a\r\n\r\n| b |",
-    "\\", "\\*", "---", "learning_rate=0.03", "LAE* and LAE*", "=1+1",
+    "a|b", "a\\|b", "`code`", "[x](http://evil)", "![x](y)", "[x]: y", "[x][y]", "<b>bold</b>", "<!--",
+    "&lt;", "*a* **b**", "_a_ __b__", "a_b_c", "~~a~~", "$x$", "# a", "- a", "+ a", "> a", "1. a", "1) a",
+    "[ ] a", "a\nb", "a\r\n\r\n| b |", "\\", "\\*", "---", "learning_rate=0.03", "LAE* and LAE*", "=1+1",
 ]  # fmt: skip
 words = st.one_of(
     st.text(max_size=12), st.text("|\\`*_[]()<>&!$~#+->1.) a\n", max_size=10), st.sampled_from(NASTY)
@@ -244,7 +244,8 @@ def test_any_text_is_ascii_in_latex_with_balanced_braces_and_nothing_special_lef
     found = latex.escape(text)
     assert found.isascii() and "\n" not in found and found.isprintable()
     bare = re.sub(
-        r"\\[a-zA-Z]+|\\[^a-zA-Z]|\$(\\[a-zA-Z]+|\^\\circ|_\w|_\{[^}$]*\}|[-<>]|\\frac\{\d\}\{\d\}|\\mathbb\{[RNZ]\})\$",
+        r"\\[a-zA-Z]+|\\[^a-zA-Z]|"
+        r"\$(\\[a-zA-Z]+|\^\\circ|_\w|_\{[^}$]*\}|[-<>]|\\frac\{\d\}\{\d\}|\\mathbb\{[RNZ]\})\$",
         "",
         found,
     )

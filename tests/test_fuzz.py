@@ -1,4 +1,4 @@
-"""Whatever a user types, a command ends in success or in one line that says what is wrong: never in a traceback."""
+"""Whatever a user types, a command succeeds or says in one line what is wrong, and never in a traceback."""
 
 import pytest
 from fuzz import ODD, SMALL, WORDS, drawn, ends_well, words, working_folder, write

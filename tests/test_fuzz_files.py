@@ -1,4 +1,4 @@
-"""Whatever is in a file, it is read or refused in one line that says what is wrong: YAML, report specifications, records, matrices and images."""
+"""Whatever is in a file that is read, it is taken or refused in one line that says what is wrong."""
 
 import contextlib
 import copy
@@ -48,14 +48,16 @@ plain = st.recursive(
     max_leaves=8,
 )
 KEYS = words("""
-    methods benchmarks dataset datasets splits seeds order init_seed data_seed backbone backbones weights image_size limit validation preset
-    as_published losses augment set grid yes verify places x""")
+    methods benchmarks dataset datasets splits seeds order init_seed data_seed backbone backbones weights
+    image_size limit validation preset as_published losses augment set grid yes verify places x""")
 YAML = [
-    "methods: [seq, 'nsp2[b2=off|on]']\nbenchmarks: [glyphs/10]\nseeds: 3\ngrid: {eta: [0.9, 0.95]}\nset: {precision: bf16}\n",
+    "methods: [seq, 'nsp2[b2=off|on]']\nbenchmarks: [glyphs/10]\nseeds: 3\n"
+    "grid: {eta: [0.9, 0.95]}\nset: {precision: bf16}\n",
     "set: &s\n  eta: 0.9\n  passes: 3\ngrid:\n  <<: *s\norder: natural\nlimit: 8\n",
 ]
 YAML_SNIPPETS = words(
-    "[ ] { } - !!int !!binary !!timestamp !!python/name:os ' \" | > # ? --- %YAML ~ on 2024-01-01 0x 1_0 1:30 .nan &a *a *s"
+    "[ ] { } - !!int !!binary !!timestamp !!python/name:os ' \" | > # ? --- %YAML ~ on "
+    "2024-01-01 0x 1_0 1:30 .nan &a *a *s"
 )
 YAML_SNIPPETS += [f"{snippet} " for snippet in YAML_SNIPPETS] + [
     "\n",
@@ -100,7 +102,8 @@ TOML = [
     for path in sorted((Path(__file__).resolve().parents[1] / "reports").glob("*.toml"))
 ]
 TOML += [
-    'title = "T"\n[[table]]\nname = "t"\ntitle = "t"\ncolumns = ["toy/3"]\nrows = ["nsp2", { select = "seq[eta=0.9]" }]\n'
+    'title = "T"\n[[table]]\nname = "t"\ntitle = "t"\ncolumns = ["toy/3"]\n'
+    'rows = ["nsp2", { select = "seq[eta=0.9]" }]\n'
     '[[figure]]\nname = "f"\nkind = "accuracy"\ncolumns = ["toy/3"]\nrows = ["nsp2"]\n'
 ]
 TOML_SNIPPETS = words("= \" ' [ ] { } 1 true nan 1979-05-27 \\u12") + [
@@ -155,7 +158,8 @@ def changed_records(draw) -> bytes:
         place[path[-1]] = draw(json_values)
     text = canonical_json(content)
     run_id = draw(st.sampled_from([records()[0].spec.run_id(), "0" * 16]))
-    data = f'{{"digest": "{hashlib.sha256(text.encode()).hexdigest()}", "run_id": "{run_id}", "record":\n{text}\n}}\n'.encode()
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    data = f'{{"digest": "{digest}", "run_id": "{run_id}", "record":\n{text}\n}}\n'.encode()
     cut = draw(st.one_of(st.none(), st.integers(0, len(data))))
     return data[:cut]
 

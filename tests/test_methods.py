@@ -1,7 +1,8 @@
 """The contract of every registered method and of the README's example, on a toy ViT.
 
-Streams have 1, 2 and 4 tasks of unequal size. A method learns each of them once for all checks that only look at what
-comes out; the checks of one method follow each other, so that a process keeps one method's lessons at a time.
+Streams have 1, 2 and 4 tasks of unequal size. A method learns each of them once for all checks that only
+look at what comes out; the checks of one method follow each other, so that a process keeps one method's
+lessons at a time.
 """
 
 import gc

@@ -1,4 +1,4 @@
-"""What is installed: every plugin and the benchmark's files in wheel and sdist, and no foreign top-level names."""
+"""What is installed: all plugins and the benchmark's files in wheel and sdist, and no other top names."""
 
 import os
 import subprocess
@@ -42,7 +42,10 @@ def test_a_foreign_package_of_that_name_stays_importable_at_the_repository_root(
     (tmp_path / name).mkdir()
     (tmp_path / name / "__init__.py").write_text("FOREIGN = True", encoding="utf-8")
     plugin = {"datasets": "glyphs", "methods": "vpt_seq"}[name]
-    code = f"import sys; sys.path.append({str(tmp_path)!r}); import {name}; assert {name}.FOREIGN; import cl_bench.{name}.{plugin}"
+    code = (
+        f"import sys; sys.path.append({str(tmp_path)!r}); import {name}; assert {name}.FOREIGN; "
+        f"import cl_bench.{name}.{plugin}"
+    )
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 
@@ -80,7 +83,10 @@ def test_wheel_and_source_distribution_hold_every_plugin_the_glyphs_and_the_publ
     assert {name for name in held if name.startswith("results/") and name.endswith(("json", "toml"))} == {
         path.as_posix() for path in PUBLISHED
     }
-    found = "from cl_bench.report import published; from pathlib import Path; print(published.load(published.locate('nsp2', Path('x.toml'))).path)"
+    found = (
+        "from cl_bench.report import published; from pathlib import Path; "
+        "print(published.load(published.locate('nsp2', Path('x.toml'))).path)"
+    )
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "installed")
     environment = {**os.environ, "PYTHONPATH": str(tmp_path / "installed")}

@@ -1,4 +1,4 @@
-"""Plugins of the user: found beside the work, in named folders and by child processes, part of the run's identity, and never in the way."""
+"""Plugins of the user are found beside the work and in named folders, and are part of the run's identity."""
 
 import os
 import re

@@ -87,10 +87,12 @@ def test_every_exception_is_needed():
 @pytest.mark.parametrize(
     "code",
     [
-        "stream._test", "from cl_bench.data.stream import _rows", "from cl_bench.nn._x import y", "import cl_bench._x",
-        "monkeypatch.setattr(throughput, '_start', 1)", "monkeypatch.setattr('cl_bench.environment._info', 1)",
-        "getattr(stream, '_test')", "stream.__dict__['_test']", "vars(stream)['_test']",
-        "class Other(Stream):\n    def f(self):\n        return self._test", "PATCH = '''\nTrainer._step = 1\n'''",
+        "stream._test", "from cl_bench.data.stream import _rows", "from cl_bench.nn._x import y",
+        "import cl_bench._x", "monkeypatch.setattr(throughput, '_start', 1)",
+        "monkeypatch.setattr('cl_bench.environment._info', 1)", "getattr(stream, '_test')",
+        "stream.__dict__['_test']", "vars(stream)['_test']",
+        "class Other(Stream):\n    def f(self):\n        return self._test",
+        "PATCH = '''\nTrainer._step = 1\n'''",
     ],
 )  # fmt: skip
 def test_every_way_to_a_private_name_is_found(code):

@@ -1,4 +1,4 @@
-"""Text is UTF-8 wherever it is read or written, whatever the user's locale says, and output that cannot show a character does not stop a command."""
+"""Text is UTF-8 wherever it is read or written, and output that cannot show a character stops no command."""
 
 import ast
 import io

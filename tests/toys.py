@@ -60,7 +60,7 @@ def backbone(seed: int = 0, **changes) -> Backbone:
 
 @functools.cache
 def clip_files() -> tuple[str, Path]:
-    """A tiny open_clip model (two blocks, 16 pixels) registered under a name, and a file with random weights for it."""
+    """The name of a tiny open_clip model (two blocks, 16 pixels), and a file with random weights for it."""
     import open_clip
     from safetensors.torch import save_file
 
@@ -197,7 +197,7 @@ def write_folder(
 
 
 def write_weights(path: Path) -> Path:
-    """Random weights of timm's `test_vit` (patch 16), which `--backbone test_vit --image-size 32 --weights` takes."""
+    """Random weights of timm's `test_vit`, for `--backbone test_vit --image-size 32 --weights`."""
     import timm
     from safetensors.torch import save_file
 

@@ -2,8 +2,9 @@
 
     python tests/benchmarks/bench_augment.py [--device cpu] [--threads 1] [--batch 64] [--pairs 7]
 
-Both go from uint8 images to uint8 levels of the network's size, with AutoAugment and a random resized crop. The rest of a step, copies to the
-device and normalisation, is the same for both. On a GPU the batched path is timed on the device, torchvision's on one core.
+Both go from uint8 images to uint8 levels of the network's size, with AutoAugment and a random resized crop.
+The rest of a step, copies to the device and normalization, is the same for both. On a GPU the batched path
+is timed on the device, torchvision's on one core.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""What the image cache saves: seconds to load all images by decoding and from the cache, in one process, with memory and threads.
+"""What the image cache saves: seconds, memory and threads to load all images by decoding and from the cache.
 
 python tests/benchmarks/bench_cache.py [--images 1000]
 """
@@ -105,14 +105,14 @@ def main() -> None:
         cached = time.perf_counter() - start
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         print(f"{count} images of 500 x 375, {size / 1e6:.0f} MB at a shorter side of 256")
-        print(
-            f"first epoch, decoding: {decoding:.2f} s with {most} threads on {len(os.sched_getaffinity(0))} cores"
-        )
+        cores = len(os.sched_getaffinity(0))
+        print(f"first epoch, decoding: {decoding:.2f} s with {most} threads on {cores} cores")
         print(
             f"second epoch, from the cache: {cached:.2f} s; ratio {decoding / cached:.1f} (asked: at least 3)"
         )
         print(
-            f"peak memory {peak / 1024:.0f} MB, of which {(peak - before) / 1024:.0f} MB while decoding and reading (mapped pages included)"
+            f"peak memory {peak / 1024:.0f} MB, of which {(peak - before) / 1024:.0f} MB "
+            "while decoding and reading (mapped pages included)"
         )
         assert decoding >= 3 * cached and (peak - before) < 1_000_000
 

@@ -29,10 +29,12 @@ def fill(results: Path, runs: int) -> None:
     sizes = (400,) * 10
     tasks = tuple(
         TaskRecord(
-            classes=classes, correct=(300,) * (index + 1), correct_within_task=(350,) * (index + 1), training_images=800, images_seen=12800,
-            pass_losses=tuple(1 / (n + 3) for n in range(15)), trainable_parameters=2836, stored_values=100_000,
-            diagnostics={"R1": [60] * 6, "R2": [2] * 6, "update_inside_protected": [0.123456] * 6}, checkpoint_sha256="0" * 64,
-            predictions_sha256="0" * 64, learn_seconds=10.0, evaluate_seconds=1.0, peak_memory_bytes=10**9,
+            classes=classes, correct=(300,) * (index + 1), correct_within_task=(350,) * (index + 1),
+            training_images=800, images_seen=12800, pass_losses=tuple(1 / (n + 3) for n in range(15)),
+            trainable_parameters=2836, stored_values=100_000,
+            diagnostics={"R1": [60] * 6, "R2": [2] * 6, "update_inside_protected": [0.123456] * 6},
+            checkpoint_sha256="0" * 64, predictions_sha256="0" * 64,
+            learn_seconds=10.0, evaluate_seconds=1.0, peak_memory_bytes=10**9,
         )
         for index, classes in enumerate(spec.task_classes)
     )  # fmt: skip
@@ -74,9 +76,8 @@ def main() -> None:
         assert out.splitlines()[-1] == f"{count} runs: {count} done"
         warm = min(seconds("ls", "runs", "--results", str(results))[0] for _ in range(3))
         status = min(seconds("status", "--results", str(results))[0] for _ in range(3))
-        print(
-            f"{count} records: ls runs without index {cold:.2f} s, with it {warm:.2f} s; status {status:.2f} s"
-        )
+        times = f"without index {cold:.2f} s, with it {warm:.2f} s; status {status:.2f} s"
+        print(f"{count} records: ls runs {times}")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
-"""What the README's main job costs from a cold start: seconds, peak memory of a run, and the start-up of the help text.
+"""What the README's main job costs from a cold start: seconds, peak memory of a run, and start-up.
 
     python tests/benchmarks/bench_main_job.py [--against CHECKOUT] [-- OPTIONS]
 
-Targets on 2 idle cores: the job under 5 minutes with the image cache empty, a run under 2 GB, `cl-bench --help` under 1 second. CHECKOUT is the
-source at another commit (`git worktree add CHECKOUT COMMIT`), whose job is run and timed first, as a ratio; OPTIONS are further ones of this one's
-job, such as `--set precision=fp32`.
+Targets on 2 idle cores: the job under 5 minutes with the image cache empty, a run under 2 GB, `cl-bench
+--help` under 1 second. CHECKOUT is the source at another commit (`git worktree add CHECKOUT COMMIT`), whose
+job is run and timed first, as a ratio; OPTIONS are further ones of this one's job, such as `--set
+precision=fp32`.
 """
 
 import argparse
@@ -68,7 +69,8 @@ def main() -> None:
                 for key in ("learn_seconds", "evaluate_seconds")
             )
             print(
-                f"{record.spec.label} in {record.spec.precision}: peak {peak:.2f} GB, {learn:.0f} s learning, {evaluate:.0f} s evaluating"
+                f"{record.spec.label} in {record.spec.precision}: peak {peak:.2f} GB, "
+                f"{learn:.0f} s learning, {evaluate:.0f} s evaluating"
             )
         print(f"cl-bench --help: {min(seconds(here, folder, '--help') for _ in range(5)):.2f} s (best of 5)")
 

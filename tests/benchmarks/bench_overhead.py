@@ -1,10 +1,12 @@
-"""How much of a training step on the CPU is spent outside torch's kernels: in Python, the dispatcher and autograd.
+"""How much of a training step on the CPU is outside torch's kernels: in Python, dispatcher and autograd.
 
-    python tests/benchmarks/bench_overhead.py [--methods nsp2] [--precision bf16,fp32] [--threads 1] [--rounds 20]
+    python tests/benchmarks/bench_overhead.py [--methods nsp2] [--precision bf16,fp32] [--threads 1]
+        [--rounds 20]
 
-Measured are the trainer's own passes over the second task of the embedded benchmark, in an environment like that of a run. The time in kernels is
-the own time of all torch operators that compute something: those that only make views, reserve memory or call other operators do not count. It is
-taken under the profiler, the time of a pass without it, in turn, and of each the least counts, that of rounds in which nothing else ran.
+Measured are the trainer's own passes over the second task of the embedded benchmark, in an environment like
+that of a run. The time in kernels is the own time of all torch operators that compute something: those that
+only make views, reserve memory or call other operators do not count. It is taken under the profiler, the
+time of a pass without it, in turn, and of each the least counts, that of rounds in which nothing else ran.
 """
 
 import argparse
@@ -41,7 +43,8 @@ def measure(chosen: argparse.Namespace) -> None:
                 *((a_pass(watch), in_kernels(watch)) for _ in range(chosen.rounds)), strict=True
             )
             print(
-                f"{spec.display}, {precision}: {1 - min(kernels) / min(whole):.0%} outside kernels, {1 / min(whole):.0f} images/s"
+                f"{spec.display}, {precision}: {1 - min(kernels) / min(whole):.0%} outside kernels, "
+                f"{1 / min(whole):.0f} images/s"
             )
 
 

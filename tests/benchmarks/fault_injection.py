@@ -41,67 +41,60 @@ def main() -> None:
             "weights": str(folder / "w.safetensors"), "image_size": 32, "splits": "4",
             "set": {"passes": 60, "batch": 8, "epoch_mode": "plain", "temperature": 4.0},
         }  # fmt: skip
-        [spec] = make_plan(Request(methods="nsp2", **request)).specs
-        expected, whole = finished(spec, folder / "whole")
-        killed = during_learning = 0
-        attempt = 0
-        while (
-            killed < given.kills
-        ):  # each run is killed a few times, at any moment from its start to a little after its end
-            attempt += 1
-            for _ in range(3):
-                tasks = kill(spec, folder / f"run {attempt}", random.uniform(0.3, 1.1 * whole))
-                killed += tasks is not None
-                during_learning += tasks is not None and 0 < tasks < 4
-            assert finished(spec, folder / f"run {attempt}")[0] == expected, "a record differs"
-        print(
-            f"{killed} kills of {attempt} runs, {during_learning} of them between first and last task: every record equals the whole run's"
-        )
-        options = {f"--{key.replace('_', '-')}": str(value) for key, value in request.items() if key != "set"}
-        several = [part for option in options.items() for part in option]
-        several += [part for key, value in request["set"].items() for part in ("--set", f"{key}={value}")]
-        command = [
-            "run",
-            "--methods",
-            "seq,nsp2[eta=0.5|0.97],pgp",
-            "--devices",
-            "cpu",
-            "--threads",
-            "1",
-            *several,
-        ]
-        subprocess.run(
-            [sys.executable, "-m", "cl_bench", *command],
-            cwd=at(folder / "all"),
-            env=ENVIRONMENT,
-            check=True,
-            capture_output=True,
-        )
-        expected = [record.outcome() for record in Store(folder / "all" / "results").records()]
+        kill_runs(folder, request, given.kills)
+        kill_orchestrators(folder, request, given.orchestrators)
+
+
+def kill_runs(folder: Path, request: dict, kills: int) -> None:
+    """Kill runs a few times each, at any moment from the start to a little after the end."""
+    [spec] = make_plan(Request(methods="nsp2", **request)).specs
+    expected, whole = finished(spec, folder / "whole")
+    killed = during_learning = attempt = 0
+    while killed < kills:
+        attempt += 1
+        for _ in range(3):
+            tasks = kill(spec, folder / f"run {attempt}", random.uniform(0.3, 1.1 * whole))
+            killed += tasks is not None
+            during_learning += tasks is not None and 0 < tasks < 4
+        assert finished(spec, folder / f"run {attempt}")[0] == expected, "a record differs"
+    print(
+        f"{killed} kills of {attempt} runs, {during_learning} of them between first and last task: "
+        "every record equals the whole run's"
+    )
+
+
+def kill_orchestrators(folder: Path, request: dict, kills: int) -> None:
+    """Kill a command of four runs, again and again, before it is let go on to its end."""
+    options = {f"--{key.replace('_', '-')}": str(value) for key, value in request.items() if key != "set"}
+    several = [part for option in options.items() for part in option]
+    several += [part for key, value in request["set"].items() for part in ("--set", f"{key}={value}")]
+    methods = ["--methods", "seq,nsp2[eta=0.5|0.97],pgp"]
+    command = [
+        sys.executable,
+        "-m",
+        "cl_bench",
+        "run",
+        *methods,
+        "--devices",
+        "cpu",
+        "--threads",
+        "1",
+        *several,
+    ]
+
+    def carry_out(name: str) -> list[dict]:
+        subprocess.run(command, cwd=at(folder / name), env=ENVIRONMENT, check=True, capture_output=True)
+        return [record.outcome() for record in Store(folder / name / "results").records()]
+
+    expected = carry_out("all")
+    for _ in range(kills):
         place = at(folder / "killed")
-        for _ in range(given.orchestrators):
-            process = subprocess.Popen(
-                [sys.executable, "-m", "cl_bench", *command],
-                cwd=place,
-                env=ENVIRONMENT,
-                stderr=subprocess.DEVNULL,
-            )
-            time.sleep(random.uniform(3.0, 12.0))
-            process.kill()
-            process.wait()
-        subprocess.run(
-            [sys.executable, "-m", "cl_bench", *command],
-            cwd=place,
-            env=ENVIRONMENT,
-            check=True,
-            capture_output=True,
-        )
-        assert [record.outcome() for record in Store(place / "results").records()] == expected, (
-            "a record differs"
-        )
-        print(
-            f"{given.orchestrators} kills of an orchestrator of 4 runs: every record equals the whole plan's"
-        )
+        process = subprocess.Popen(command, cwd=place, env=ENVIRONMENT, stderr=subprocess.DEVNULL)
+        time.sleep(random.uniform(3.0, 12.0))
+        process.kill()
+        process.wait()
+    assert carry_out("killed") == expected, "a record differs"
+    print(f"{kills} kills of an orchestrator of 4 runs: every record equals the whole plan's")
 
 
 def at(folder: Path) -> Path:

@@ -216,7 +216,8 @@ except SystemExit:
 """
 REPORT = """
 import sys
-import cl_bench.cli.listing, cl_bench.report.figures.files, cl_bench.report.page, cl_bench.report.versus, cl_bench.report.write
+import cl_bench.cli.listing, cl_bench.report.figures.files
+import cl_bench.report.page, cl_bench.report.versus, cl_bench.report.write
 cl_bench.cli.listing.method_lines(None)
 assert "torch" not in sys.modules
 """
@@ -253,8 +254,8 @@ def test_runs_that_were_begun_in_the_other_precision_are_pointed_at(capsys, here
     monkeypatch.setattr(environment, "usual_precision", lambda devices: "bf16")
     [half] = app.planned(Request(**{**toy_request, "methods": "seq"}), "cpu", here / "results").specs
     assert half.run_id() != spec.run_id()
-    said = "warning: 1 of these runs is there in fp32, which is another run than in bf16; --set precision=fp32 goes on with them"
-    assert said in capsys.readouterr().err
+    said = "warning: 1 of these runs is there in fp32, which is another run than in bf16"
+    assert f"{said}; --set precision=fp32 goes on with them" in capsys.readouterr().err
     runs.execute(half, here / "results")
     app.planned(Request(**{**toy_request, "methods": "seq"}), "cpu", here / "results")
     assert "warning" not in capsys.readouterr().err  # both are there

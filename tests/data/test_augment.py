@@ -1,4 +1,4 @@
-"""Batched augmentation is torchvision's: the same distributions of parameters, and for given parameters Pillow's pixels."""
+"""Batched augmentation has torchvision's distributions of parameters and, for given ones, Pillow's pixels."""
 
 import numpy as np
 import pytest

@@ -30,7 +30,7 @@ NAMES = ["apple", "bear", "cloud", "dolphin"]
 
 @pytest.fixture
 def archive(tmp_path, monkeypatch):
-    """An archive with 3 + 2 images of four classes, pickled as the authors do; the module's digests are its own."""
+    """An archive with 3 + 2 images of four classes, pickled as the authors do, with its digests."""
     folder = tmp_path / "made" / cifar100.FOLDER
     folder.mkdir(parents=True)
     for side, count, seed in (("train", 3, 0), ("test", 2, 1)):
@@ -168,7 +168,7 @@ def test_the_training_transform_is_torchvisions_own_with_the_images_seed():
     found = augment_pillow.augmented(images, Transform(augment="autoaugment-cifar10"), 24, seeds)
     reference = transforms.Compose([
         transforms.AutoAugment(transforms.AutoAugmentPolicy.CIFAR10, transforms.InterpolationMode.BILINEAR),
-        transforms.RandomResizedCrop(24, scale=(0.08, 1.0), interpolation=transforms.InterpolationMode.BICUBIC),
+        transforms.RandomResizedCrop(24, (0.08, 1.0), interpolation=transforms.InterpolationMode.BICUBIC),
     ])  # fmt: skip
     for image, seed, result in zip(images, seeds, found, strict=True):
         torch.manual_seed(seed)

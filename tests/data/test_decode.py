@@ -1,4 +1,4 @@
-"""Pixels as a person sees them, or a refusal with its reason: whatever image files hold, through the data set of folders."""
+"""Pixels as a person sees them, or a refusal with its reason: whatever image files in folders hold."""
 
 import io
 import struct
@@ -35,7 +35,7 @@ def square(inside, outside, dtype=np.uint8) -> np.ndarray:
 
 
 def seen(tmp_path, content: bytes, suffix: str = ".png", others=()) -> np.ndarray:
-    """The first training image of a folder, in place of which these bytes lie; `others` replace the following ones."""
+    """The first training image of a folder, in place of which these bytes lie; `others` replace the next."""
     toys.write_folder(tmp_path, classes=2)
     for number, data in enumerate((content, *others)):
         place = tmp_path / "train" / "class_0" / f"{number:03d}.png"

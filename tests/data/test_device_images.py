@@ -1,4 +1,4 @@
-"""Images in a device's memory give every network input, and every run, to the last bit as images on the host."""
+"""Images in a device's memory give every network input, and run, to the last bit as images on the host."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A data set is known by the content of its files: whatever hides a change from size and time, another manifest or an error follows."""
+"""A data set is known by the content of its files: a change is seen, whatever hides it from size and time."""
 
 import os
 import shutil
@@ -84,7 +84,7 @@ def test_two_classes_files_of_equal_size_exchanged_with_their_times_kept_are_ano
 
 
 def hide_from_stamps(monkeypatch):
-    """Every stamp looks old and stays the same, as on file systems that keep neither change times nor inodes."""
+    """Every stamp looks old and stays, as on file systems that keep neither change times nor inodes."""
     original = os.stat
 
     def stat(path, **settings):

@@ -1,4 +1,4 @@
-"""Nothing in a folder of images is dropped in silence: what is used, what is not and why, and classes whose names only look equal."""
+"""Nothing in a folder of images is dropped in silence, and classes that only look equal are told apart."""
 
 import os
 import shutil
@@ -118,7 +118,8 @@ def test_images_in_folders_of_a_class_are_used_when_asked_for_and_refused_otherw
     Image.new("RGB", (32, 32), (1, 2, 3)).save(place / "deep.png")
     with pytest.raises(
         InputError,
-        match=r"has 1 images in folders below a class \(class_0/more/yet/deep.png\); use them too with folder:PATH\?nested",
+        match=r"has 1 images in folders below a class \(class_0/more/yet/deep.png\); "
+        r"use them too with folder:PATH\?nested",
     ):
         folder(root)
     source = folder(root, "?nested")
@@ -207,7 +208,8 @@ def test_classes_that_look_alike_are_explained(root, other):
     (root / "test" / "class_0").rename(root / "test" / other)
     with pytest.raises(
         InputError,
-        match="class 'class_0' is in train/ but not in test/; test/ has .* differs in capitals, spaces or look-alike",
+        match="class 'class_0' is in train/ but not in test/; "
+        "test/ has .* differs in capitals, spaces or look-alike",
     ):
         folder(root)
 

@@ -1,4 +1,4 @@
-"""Frozen features: computed once per image, the same to the last bit whoever asks, and forgotten for anything that is not the image itself."""
+"""Frozen features are computed once per unchanging image, and are the same bits for whoever asks."""
 
 import numpy as np
 import pytest
@@ -82,7 +82,7 @@ def test_two_networks_never_share_features_and_test_images_tell_neither_label_no
 
 
 def test_a_resumed_evaluation_finds_the_same_bits():
-    """Test images of later tasks join the earlier ones in the same batch: what was computed before must not matter."""
+    """Test images of later tasks join the earlier ones in a batch: what was computed must not matter."""
     method = toys.method("l2p", 3)
     gradual, at_once = toys.stream(TASKS), toys.stream(TASKS)
     toys.learn(method, gradual)

@@ -1,4 +1,4 @@
-"""ImageNet-R and DomainNet-200 from small archives of the true formats, and the real split lists where they are at hand."""
+"""ImageNet-R and DomainNet-200 from small archives of the true formats, and the real lists where present."""
 
 import hashlib
 import io
@@ -325,7 +325,8 @@ def test_damaged_notes_of_what_was_prepared_are_named(imagenet, tmp_path, damage
     for open_it in (imagenet_r.ImageNetR, lambda: prepare(imagenet_r.ImageNetR, None, quiet)):
         with pytest.raises(
             InputError,
-            match="files-.*.json, the notes of what was prepared, cannot be read .*remove it and prepare again",
+            match="files-.*.json, the notes of what was prepared, cannot be read "
+            ".*remove it and prepare again",
         ):
             open_it()
 

@@ -1,4 +1,4 @@
-"""What classes are called in the sentences of a text tower: shown before a run, from a file where folders are called by codes."""
+"""What classes are called in a text tower's sentences: shown before a run, and read from a file."""
 
 import pytest
 import toys
@@ -49,10 +49,9 @@ def plan(root, options=""):
 
 def test_the_sentences_of_folder_codes_are_shown_with_a_warning(root):
     made = plan(root)
-    assert (
-        'the text tower reads "a photo of a 001.Black footed Albatross.", "a photo of a class 2.", "a photo of a class 3.", ... (4 classes'
-        in made.remarks[-1]
-    )
+    named = ("001.Black footed Albatross", "class 2", "class 3")
+    sentences = ", ".join(f'"a photo of a {name}."' for name in named)
+    assert f"the text tower reads {sentences}, ... (4 classes" in made.remarks[-1]
     [warning] = made.warnings
     assert (
         "2 of 4 class names look like codes (001.Black footed Albatross, n01440764)" in warning

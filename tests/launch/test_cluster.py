@@ -1,4 +1,4 @@
-"""The same plan on a Dask scheduler and workers of their own processes on the loopback address: same records, also when one of them is killed."""
+"""A plan on a Dask scheduler and workers in other processes has the same records, also if one is killed."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Whole commands as processes: stopped, killed, short of memory or time, two at once; nothing is lost or done twice."""
+"""Commands stopped, killed, short of memory or time, or two at once lose nothing and do nothing twice."""
 
 import json
 import signal

@@ -332,7 +332,8 @@ def test_a_failed_download_says_what_to_place_where(monkeypatch):
     monkeypatch.setattr(open_clip, "create_model", offline)
     with pytest.raises(
         InputError,
-        match=r"cannot download .*open_clip_model.safetensors from huggingface.co/timm/vit_base_patch16_clip_224.openai ",
+        match=r"cannot download .*open_clip_model.safetensors "
+        r"from huggingface.co/timm/vit_base_patch16_clip_224.openai ",
     ):
         load.load(load.resolve("open_clip:ViT-B-16-quickgelu/openai", None, None, {}))
 

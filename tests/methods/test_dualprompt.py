@@ -1,4 +1,4 @@
-"""DualPrompt and DualPrompt-PGP: which prefix each image gets, what stays, and what the projection keeps head by head."""
+"""DualPrompt and DualPrompt-PGP: which prefix an image gets, what stays, and what is kept head by head."""
 
 import pytest
 import torch
@@ -172,7 +172,7 @@ def test_updates_of_keys_leave_every_heads_old_logits_alone():
 
 
 def test_low_rank_queries_keep_their_logits_exactly():
-    """A basis that holds all energy of few tokens: new prefix keys give old queries the same logits, head by head."""
+    """With a basis of all energy of few tokens, new prefix keys give old queries the same logits."""
     method = toys.method("dualprompt-pgp", 3, pool_size=None, pgp_stage="update", energy=1.0)
     Q = torch.randn(
         2, 2, 5, 16, dtype=torch.float64
@@ -184,7 +184,10 @@ def test_low_rank_queries_keep_their_logits_exactly():
 
 
 def test_a_basis_over_all_heads_side_by_side_does_not_keep_them():
-    """The sum over heads of <q_h, p_h> stays, the logits of single heads do not; a block-diagonal basis equals one for each head."""
+    """The sum over heads of <q_h, p_h> stays, the logits of single heads do not.
+
+    A block-diagonal basis equals one for each head.
+    """
     Q, delta = torch.randn(2, 5, 16), torch.randn(3, 32)
     flat = torch.linalg.qr(torch.cat(list(Q), dim=1).T)[0]  # (32, 5)
     kept = delta - delta @ flat @ flat.T

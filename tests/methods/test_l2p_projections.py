@@ -153,7 +153,7 @@ AS_IS = {"pgp_space": "sample_asis", "pgp_energy": "sigma4_asis", "pgp_rank_rule
 
 
 def test_the_published_statistics_take_as_many_images_as_features():
-    """40 images a task here, 32 features: the first 32 of a seeded choice, whose patch embeddings give the basis."""
+    """40 images, 32 features: the first 32 of a seeded choice, whose patch embeddings are the basis."""
     stream, method = toys.stream(TASKS, per_class=20), toys.method("l2p-pgp", 3, energy=0.9, **AS_IS)
     toys.learn(method, stream, upto=1)
     from cl_bench import seeds
@@ -314,7 +314,7 @@ def test_layer_0_covariance_does_not_depend_on_training():
 
 
 def test_exact_projections_keep_the_output_for_every_images_own_choice():
-    """Two old images with different choices from a pool: B1 and B2 from the scattered attention keep both outputs."""
+    """B1 and B2 of the scattered attention keep the outputs of two old images with different choices."""
     torch.manual_seed(0)
     block = Block(192, 3, qkv_bias=True).double().requires_grad_(False).eval()
     with torch.no_grad():
@@ -387,7 +387,7 @@ def test_pools_without_a_null_space_are_refused(options, message):
 
 @pytest.mark.parametrize("name", ["l2p-pgp", "dualprompt-pgp"])
 def test_checkpoints_hold_no_copy_of_what_is_trained(name):
-    """Prompts as they were before the task are for the diagnostics alone, and are taken anew at the start of every task."""
+    """Prompts as they were before a task are for the diagnostics alone, and taken anew in every task."""
     state = toys.method(name, 4).state()
     trained = {"l2p-pgp": {"P", "K"}, "dualprompt-pgp": {"G", "E", "k"}}[name]
     assert set(state) == trained | ({"prompt_space.M", "key_space.M"} if name == "l2p-pgp" else {"space.M"})

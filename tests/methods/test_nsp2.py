@@ -45,7 +45,10 @@ def exact_case():
 
 
 def error_after_projected_steps(case, exact: bool) -> float:
-    """Change of the old image's output after 20 random projected steps, prompts normalised with their old mean and deviation."""
+    """Change of the old image's output after 20 random projected steps.
+
+    The prompts are normalized with their old mean and deviation.
+    """
     block, x, P = case
     alpha, beta = block.norm1.weight, block.norm1.bias
     mean, sigma = P.mean(1, keepdim=True), (P.var(1, keepdim=True, correction=0) + block.norm1.eps).sqrt()

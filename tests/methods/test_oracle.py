@@ -1,4 +1,4 @@
-"""VPT-NSP2's parts against numbers of the published implementation (folder `shared/oracle`, where present)."""
+"""VPT-NSP2's parts have the published implementation's numbers (folder `shared/oracle`, where present)."""
 
 from pathlib import Path
 

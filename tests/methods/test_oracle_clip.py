@@ -1,4 +1,4 @@
-"""CLIP-NSP2 against numbers of the published implementation: loss, projected steps, class statistics, refinement (folder `shared/oracle`)."""
+"""CLIP-NSP2 has the published implementation's numbers (folder `shared/oracle`, where present)."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""SimpleCIL and RanPAC against numbers of the public code, three tasks each (folder `shared/oracle`, where present)."""
+"""SimpleCIL and RanPAC have the public code's numbers in three tasks (folder `shared/oracle`)."""
 
 import numpy as np
 import oracle

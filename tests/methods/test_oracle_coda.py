@@ -1,4 +1,4 @@
-"""CODA-Prompt against numbers of the public code: three tasks of its own training loop (folder `shared/oracle`, where present)."""
+"""CODA-Prompt has the public code's numbers in three tasks of its training loop (folder `shared/oracle`)."""
 
 import oracle
 import pytest

@@ -1,4 +1,4 @@
-"""Prompt pools against numbers of the public code: whole training loops of three or four tasks (folder `shared/oracle`, where present)."""
+"""Prompt pools have the public code's numbers in loops of three or four tasks (folder `shared/oracle`)."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -50,7 +50,7 @@ class Images:
 
 @dataclass
 class Walk:
-    """A method that learns the oracle's tasks, batch by batch, and is compared with what is written of each."""
+    """A method that learns the oracle's tasks, batch by batch, and is compared with what is written."""
 
     name: str
     tag: str
@@ -65,7 +65,10 @@ class Walk:
         self.method = self.build({})
 
     def build(self, changes: dict) -> QueryTuning:
-        """The method as published, in the oracle's sizes and with its initial values; never at its last task, after which it looks at nothing."""
+        """The method as published, in the oracle's sizes and with its initial values.
+
+        It is never at its last task, after which it looks at nothing.
+        """
         kind = registry.method_class(self.name)
         published = {
             key: value for key, value in kind.AS_PUBLISHED.items() if key in kind.Config.model_fields
@@ -92,7 +95,10 @@ class Walk:
         return oracle.close(found, self.numbers[f"{self.tag}:{key}"], tolerance or self.tolerance)
 
     def learn(self, index: int, parts: dict, **checks) -> None:
-        """One task: three batches, the first one in detail; `parts` name what is trained, as arrays of the oracle's shapes."""
+        """One task: three batches, the first one in detail.
+
+        `parts` name what is trained, as arrays of the oracle's shapes.
+        """
         method, task, t = self.method, Statistics(**vars(oracle.task(index))), f"t{index}"
         method.grow(task)
         with torch.no_grad():
@@ -273,7 +279,7 @@ def test_dualprompt_learns_and_predicts_as_the_public_code(tag):
 
 
 def compare_statistics(walk: Walk, index: int) -> None:
-    """Queries of the first images under the prompts of the statistics, and second moments of all of them head by head."""
+    """Queries of the first images under the statistics' prompts, and second moments of all, head by head."""
     method, moments = walk.method, QueryMoments(5, walk.method.backbone.vit)
     images = oracle.images(200 + index, STATISTICS)
     with torch.no_grad():

@@ -42,7 +42,7 @@ def test_what_the_old_basis_captures_counts():
     assert grown.shape == (5, 3) and grown[2, 2].abs() == pytest.approx(1.0)
 
 
-def test_the_projected_update_lies_outside_the_protected_subspace_and_the_projected_gradient_under_adam_does_not():
+def test_the_projected_update_lies_outside_the_subspace_and_the_projected_gradient_under_adam_does_not():
     grad, update = after(2, energy=0.9), after(2, energy=0.9, pgp_stage="update")
     assert update.diagnostics()["update_inside_protected"] < 1e-4
     assert 1e-3 < grad.diagnostics()["update_inside_protected"] < 1.0
@@ -94,7 +94,7 @@ def test_tokens_before_and_after_the_norm_span_different_bases():
 
 
 def test_the_public_codes_rank_rules_by_hand():
-    # 5, 4, 3, 2, 1 as singular values: squares reach half of 55 with two; fourth powers reach half of 979 with one (625)
+    # of singular values 5, 4, 3, 2, 1 squares reach half of 55 with two, fourth powers half of 979 with one
     A = torch.diag(torch.tensor([25.0, 16, 9, 4, 1], dtype=torch.float64))
     none = torch.zeros(5, 0, dtype=torch.float64)
     ranks = {

@@ -1,4 +1,4 @@
-"""The frozen forward pass equals timm's own; names, weights and sizes that do not fit are refused with a reason."""
+"""The frozen forward pass equals timm's own; names, weights and sizes that do not fit are refused."""
 
 import pytest
 import timm

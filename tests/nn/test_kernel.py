@@ -1,4 +1,4 @@
-"""Compiled kernels compute what plain ones do, serve all blocks, and are given up with a word where they cannot be had."""
+"""Compiled kernels compute what plain ones do, serve all blocks, and are given up with a word if need be."""
 
 import pytest
 import runs
@@ -45,7 +45,8 @@ def test_compiled_blocks_share_their_graphs_and_leave_features_and_gradients_as_
     for (images, grad), expected in zip(cases, plain, strict=True):
         for found, value in zip(outcome(trunk, images, grad), expected, strict=True):
             assert torch.allclose(found, value, atol=1e-5)
-    # two kernels; the first block, whose input has no gradient, and the last, which computes one token, are others; other batches run plainly
+    # two kernels; the first block, whose input has no gradient, and the last, which computes one token, have
+    # others; other batches run plainly
     graphs = counters["stats"]["unique_graphs"]
     assert 0 < graphs <= 2 * 3 + 2 * 2 and not said
     monkeypatch.setattr(kernel, "RARE", 0)

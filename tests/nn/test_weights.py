@@ -1,4 +1,4 @@
-"""Weight files: what is read from them, what is refused with its reason, and which of them are one backbone."""
+"""Weight files: what is read from them, what is refused and why, and which of them are one backbone."""
 
 import argparse
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""An experiment: methods with grids, benchmarks, backbones and seeds, from a file or the command line, as runs."""
+"""An experiment becomes runs: methods with grids, benchmarks, backbones and seeds, from a file or options."""
 
 import pytest
 import toys
@@ -18,8 +18,8 @@ def written(tmp_path, text):
 def test_a_file_lists_methods_a_grid_benchmarks_and_backbones(tmp_path):
     path = written(
         tmp_path,
-        "methods: [seq, 'nsp2[b2=off|on]']\nbenchmarks: [glyphs/10, cifar100/20, glyphs/20]\nbackbones: [a, b]\nseeds: 2\n"
-        "grid:\n  eta: [0.9, 1e-1]\n  passes: [3]\nset: {batch: 64}\n",
+        "methods: [seq, 'nsp2[b2=off|on]']\nbenchmarks: [glyphs/10, cifar100/20, glyphs/20]\n"
+        "backbones: [a, b]\nseeds: 2\ngrid:\n  eta: [0.9, 1e-1]\n  passes: [3]\nset: {batch: 64}\n",
     )
     found = parts(request_from({}, path))
     assert [(part.dataset, part.splits, part.backbone) for part in found] == [
@@ -43,19 +43,34 @@ def test_the_runs_of_several_benchmarks_are_those_of_each(tmp_path):
     assert [together[1].run_id(), together[4].run_id()] == [spec.run_id() for spec in apart]
 
 
+MANY = ", ".join(f"0.{i:03d}" for i in range(999))
+
+
 @pytest.mark.parametrize(
     ("text", "given", "message"),
     [
-        ("methods: seq\nbenchmark: glyphs/10", {}, "experiment.yaml, line 2: unknown option 'benchmark'; did you mean 'benchmarks'"),
-        ("methods: nsp2\n\nset:\n  eta: 1\n  pases: 2", {}, "experiment.yaml, line 5: unknown --set option 'pases'; did you mean 'passes'"),
-        ("methods: nsp2\ngrid:\n  etta: [1]", {}, "experiment.yaml, line 3: unknown option in the grid 'etta'; did you mean 'eta'"),
+        (
+            "methods: seq\nbenchmark: glyphs/10", {},
+            "experiment.yaml, line 2: unknown option 'benchmark'; did you mean 'benchmarks'",
+        ),
+        (
+            "methods: nsp2\n\nset:\n  eta: 1\n  pases: 2", {},
+            "experiment.yaml, line 5: unknown --set option 'pases'; did you mean 'passes'",
+        ),
+        (
+            "methods: nsp2\ngrid:\n  etta: [1]", {},
+            "experiment.yaml, line 3: unknown option in the grid 'etta'; did you mean 'eta'",
+        ),
         ("methods: nsp2\ngrid: [1]", {}, "must hold a mapping"),
         ("benchmarks: [glyphs]", {}, "'glyphs' is not a benchmark; expected DATASET/SPLITS"),
         ("benchmarks: [glyphs/10]", {"splits": "20"}, "not both"),
         ("backbones: [a, b]\nweights: c", {}, "belong to one backbone"),
         ("methods: 'nsp2[eta=0.1]'\ngrid: {eta: [1]}", {}, "both in --methods and in the grid"),
-        ("methods: seq\nseeds: 1000\nsplits: [1, 2, 4, 5, 8, 10, 20, 25, 40, 50, 100]", {}, "this makes 11,000 runs; give --yes"),
-        ("methods: nsp2\ngrid: {eta: [%s], eta1: [%s], eta2: [%s]}" % ((", ".join(f"0.{i:03d}" for i in range(999)),) * 3), {}, "997,002,999 runs"),
+        (
+            "methods: seq\nseeds: 1000\nsplits: [1, 2, 4, 5, 8, 10, 20, 25, 40, 50, 100]", {},
+            "this makes 11,000 runs; give --yes",
+        ),
+        ("methods: nsp2\ngrid: {eta: [%s], eta1: [%s], eta2: [%s]}" % ((MANY,) * 3), {}, "997,002,999 runs"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_meant_is_one_line_with_its_place(tmp_path, text, given, message):

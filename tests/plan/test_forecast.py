@@ -1,4 +1,4 @@
-"""What a plan prints before anything is trained: states, costs, what shared first tasks save, time once it was measured."""
+"""What a plan prints before anything is trained: states, costs, what is shared, and the time."""
 
 import pytest
 import runs

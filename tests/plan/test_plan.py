@@ -97,7 +97,8 @@ def test_precedence_is_default_then_preset_then_file_then_command_line(base, tmp
     kind = registry.method_class("vpt-nsp2")
     published = tmp_path / "mine.toml"
     published.write_text(
-        'title = "x"\nbenchmarks = ["folder/2"]\n[[rule]]\nmethods = "vpt-*"\nvalues = { eta = 0.5, passes = 7, crop_scale = 0.3 }\nsource = "y"\n',
+        'title = "x"\nbenchmarks = ["folder/2"]\n[[rule]]\nmethods = "vpt-*"\n'
+        'values = { eta = 0.5, passes = 7, crop_scale = 0.3 }\nsource = "y"\n',
         encoding="utf-8",
     )
     monkeypatch.setattr(presets, "names", lambda: {"mine": published})
@@ -167,7 +168,8 @@ def test_who_augments_is_a_setting_of_the_run_and_part_of_its_identity_where_it_
         ({"methods": "seq", "splits": "two"}, "expected numbers of tasks"),
         (
             {"methods": "joint,seq", "splits": "4"},
-            "vpt-seq compares the classes of the current task only: with one class a task .* loss is always 0",
+            "vpt-seq compares the classes of the current task only: "
+            "with one class a task .* loss is always 0",
         ),
         ({"methods": "seq", "limit": 3}, "leaves classes without a training image; give at least 4"),
         ({"methods": "nsp2[prompts=2]"}, "at least 3 prompts"),

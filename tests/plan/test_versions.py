@@ -86,7 +86,10 @@ def test_a_run_that_is_there_needs_no_hint(asked, tmp_path):
 
 @pytest.fixture
 def reference(tmp_path):
-    """Some committed runs, which an older core computed, in a folder that may be written, with an index that another version left."""
+    """Some committed runs, which an older core computed, in a folder that may be written.
+
+    Their index is one that another version left.
+    """
     for path in sorted((REFERENCE / "runs").glob("vpt-*"))[::16]:
         shutil.copytree(path, tmp_path / "runs" / path.name)
     (tmp_path / "index.json").write_text(

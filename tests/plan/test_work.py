@@ -1,4 +1,4 @@
-"""Planning allocates nothing, takes no longer for more passes or prompts, and counts the work that a method adds to its network as torch does."""
+"""Planning allocates nothing, takes no longer for more passes or prompts, and counts work as torch does."""
 
 import math
 
@@ -44,7 +44,10 @@ def flops(function) -> int:
 
 
 def grown(name: str, **options):
-    """The method in its second task on two classes each, and a stream for it. Adapters leave out most tokens of the last block of a deep network."""
+    """The method in its second task on two classes each, and a stream for it.
+
+    Adapters leave out most tokens of the last block of a deep network.
+    """
     stream = toys.stream([[0, 1], [2, 3]])
     method = toys.method(
         name, 2, toys.backbone(img_size=32, depth=8 if "bottleneck" in options else 2), **options

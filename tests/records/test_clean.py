@@ -1,4 +1,4 @@
-"""Removal of what is named or proved to be of no use, after saying what is finished of it, and of nothing else."""
+"""What is named or proved to be of no use is removed, after saying what is finished, and nothing else."""
 
 import io
 import shutil

@@ -1,4 +1,4 @@
-"""Damaged records and full disks: nothing is believed that was not written whole, nothing finished is lost."""
+"""Damaged records and full disks: nothing is believed that was not written whole, nothing done is lost."""
 
 import json
 import os

@@ -155,7 +155,8 @@ def test_an_exported_run_is_one_line_with_every_metric():
     )
     [unfinished] = run_lines([record("vpt-nsp2", BETTER[:1], status="running")])
     assert unfinished["accuracy_task_mean"] is None and unfinished["tasks_learned"] == 1
-    assert [(x["after_task"], x["task"], x["correct"]) for x in matrix_lines([record("vpt-nsp2", BETTER)])] == [
+    lines = matrix_lines([record("vpt-nsp2", BETTER)])
+    assert [(line["after_task"], line["task"], line["correct"]) for line in lines] == [
         (1, 1, 80), (2, 1, 80), (2, 2, 60), (3, 1, 75), (3, 2, 75), (3, 3, 60),
     ]  # fmt: skip
 
@@ -242,7 +243,8 @@ def test_an_imported_matrix_stands_in_tables_and_is_marked(tmp_path):
     )
     layout = tmp_path / "l.toml"
     layout.write_text(
-        'title = "T"\n[[table]]\nname = "t"\ntitle = "t"\ncolumns = ["glyphs/3"]\nrows = ["nsp2", { imported = "Theirs" }]\nbaseline = "nsp2"\n',
+        'title = "T"\n[[table]]\nname = "t"\ntitle = "t"\ncolumns = ["glyphs/3"]\n'
+        'rows = ["nsp2", { imported = "Theirs" }]\nbaseline = "nsp2"\n',
         encoding="utf-8",
     )
     text = write.of_layout(layout, store, tmp_path / "out2", None, None).text

@@ -1,4 +1,4 @@
-"""Locks of runs where file systems have none or may not be written: one line that says what to do, and listings that work without."""
+"""Where file systems have no locks or are read-only, one line says what to do, and listings work without."""
 
 import errno
 import fcntl

@@ -1,4 +1,4 @@
-"""Accuracy matrices as people have them: read as they are meant, or refused with the true reason and the line."""
+"""Accuracy matrices as people have them are read as they are meant, or refused with reason and line."""
 
 import io
 

@@ -100,7 +100,7 @@ def test_the_spread_is_the_sample_standard_deviation():
 
 
 def test_a_percentage_on_a_tie_is_rounded_away_from_zero_whatever_its_last_bits():
-    # 3607 of 4000 right answers are 90.175 %, which no float is; three runs' mean may come out below or above it
+    # 3607 of 4000 right answers are 90.175 %, which no float is; three runs' mean may be below or above it
     assert (
         metrics.percent(0.90175)
         == metrics.percent(0.90175 - 1e-16)

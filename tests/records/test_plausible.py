@@ -1,4 +1,4 @@
-"""Records that contradict themselves are damaged, whatever their digest says, and never stop a report of the others."""
+"""Records that contradict themselves are damaged, whatever their digest, and stop no report of the others."""
 
 import json
 import re

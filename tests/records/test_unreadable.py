@@ -1,4 +1,4 @@
-"""A record that cannot be read is neither missing nor damaged: nothing removes, replaces or silently leaves it out, and every command says so."""
+"""A record that cannot be read is neither missing nor damaged: nothing removes, replaces or omits it."""
 
 import errno
 import io

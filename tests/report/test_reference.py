@@ -1,4 +1,4 @@
-"""The reference result in the repository: its report is what its records say, in every file and in the README."""
+"""The report of the reference result is what its records say, in every file and in the README."""
 
 import re
 from pathlib import Path

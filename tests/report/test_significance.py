@@ -42,7 +42,10 @@ def test_holm_multiplies_the_smallest_by_the_most_and_never_decreases():
 
 
 def answered(counts, rng, per_task=100, order=TASKS):
-    """Which of 300 test images are right, `counts` of each task's hundred by chance, and their true classes (50 of each of six)."""
+    """Which of 300 test images are right, `counts` of each task's hundred by chance, and their true classes.
+
+    There are 50 images of each of six classes.
+    """
     truth = np.repeat(np.arange(6), per_task // 2)
     right = np.zeros(len(truth), bool)
     for classes, count in zip(order, counts, strict=True):

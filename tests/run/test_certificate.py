@@ -45,7 +45,7 @@ def test_one_that_looks_at_the_others_is_not(predict):
 
 
 def test_the_counts_are_those_of_a_task_oracle_by_hand():
-    """A method that names class 2 whenever more than one image lies before it: 6 of 42 images are of class 2, in batches all are named so."""
+    """A method names class 2 when given more than one image: in batches all 42, of which 6 are of it."""
 
     def greedy(images):
         scores = torch.zeros(len(images), 7)

@@ -1,4 +1,4 @@
-"""Images that are evaluated and were learned: counted once, kept in the record, and told under every table."""
+"""Images that are evaluated and were learned are counted once, recorded, and told under every table."""
 
 import shutil
 
