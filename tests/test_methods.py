@@ -18,7 +18,7 @@ from cl_bench import registry
 from cl_bench.data.batch import Batch
 from cl_bench.errors import RunFailed
 from cl_bench.nn.precision import network_in
-from cl_bench.training.method import GradientMethod
+from cl_bench.training.gradient_method import GradientMethod
 from cl_bench.training.query_method import QueryTuning
 
 METHODS = [*sorted(registry.plugins("methods")), toys.README_EXAMPLE]

@@ -1,1 +1,1 @@
-"""Building blocks shared by methods; they know torch and timm's modules, nothing of streams, records or plugins."""
+"""Building blocks shared by methods; they know torch and timm, nothing of streams, records or plugins."""

@@ -8,10 +8,11 @@ from cl_bench.nn.edits import Edits
 
 
 class Adapters(nn.Module, Edits):
-    """MLP(norm2(x)) + scale up(dropout(relu(down x))) in the first L blocks; down (L, r, D), up (L, D, r), both with bias.
+    """MLP(norm2(x)) + scale up(dropout(relu(down x))) in the first L blocks.
 
-    Down starts as U(-1/sqrt(D), 1/sqrt(D)) with zero bias, up as zero, so that the network starts as it is. Dropout is on while the method is
-    trained, and off everywhere else.
+    down is (L, r, D), up (L, D, r), both with bias. Down starts as U(-1/sqrt(D), 1/sqrt(D)) with zero bias,
+    up as zero, so that the network starts as it is. Dropout is on while the method is trained, and off
+    everywhere else.
     """
 
     def __init__(

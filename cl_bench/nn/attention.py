@@ -1,7 +1,8 @@
 """Frozen attention with keys and values of a method's own besides those of the image tokens.
 
-With Z = [X; P] the rows of attention in which prompts are queries are dropped by the next block, so they are never computed (NSP2 paper,
-section 3): prompts need their LayerNorm and their key and value projections only, once per step and not once per image.
+With Z = [X; P] the rows of attention in which prompts are queries are dropped by the next block, so they are
+never computed (NSP2 paper, section 3): prompts need their LayerNorm and their key and value projections only,
+once per step and not once per image.
 """
 
 from collections.abc import Callable
@@ -23,7 +24,7 @@ def split_heads(attn: nn.Module, projected: Tensor) -> Tensor:
 def queries_keys_values(
     attn: nn.Module, tokens: Tensor, read: int | None = None, qkv: Callable[[Tensor], Tensor] | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """q (B, H, N, d), of the first `read` tokens where it is given, and k, v (B, H, N, d), of normalised tokens (B, N, D).
+    """q, k and v (B, H, N, d) of normalized tokens (B, N, D); q of the first `read` tokens where given.
 
     `qkv` stands for the attention's own projection where it is another.
     """
@@ -52,7 +53,10 @@ def prompt_keys_values(attn: nn.Module, prompts: Tensor) -> tuple[Tensor, Tensor
 
 
 def explicit(q: Tensor) -> bool:
-    """Whether attention of queries (B, H, N, d) is computed with its map: on a CPU with few tokens that is faster than the fused kernel."""
+    """Whether attention of queries (B, H, N, d) is computed with its map.
+
+    On a CPU with few tokens that is faster than the fused kernel.
+    """
     return q.device.type == "cpu" and q.shape[2] <= EXPLICIT_TOKENS
 
 
@@ -65,7 +69,10 @@ def attention_map(attn: nn.Module, q: Tensor, k: Tensor) -> Tensor:
 def merge_heads(
     attn: nn.Module, mixed: Tensor, tokens: Tensor, proj: Callable[[Tensor], Tensor] | None = None
 ) -> Tensor:
-    """Output projection, or `proj` in its place, of mixed values (B, H, N, d); `tokens` are the normalised input, which a gate may look at."""
+    """Output projection, or `proj` in its place, of mixed values (B, H, N, d).
+
+    `tokens` are the normalized input, which a gate may look at.
+    """
     out = attn.norm(mixed.transpose(1, 2).flatten(2))  # (B, N, H * d)
     if getattr(attn, "gate", None) is not None:
         out = out * attn.gate(tokens).sigmoid()
@@ -82,8 +89,11 @@ def attention_with(
     qkv: Callable[[Tensor], Tensor] | None = None,
     proj: Callable[[Tensor], Tensor] | None = None,
 ) -> Tensor:
-    """Frozen timm attention of the first `read` (None: all) of tokens (B, N, D), normalised before or here by `norm`, over all of them and `extra`
-    keys and values ((B,) H, M, d) -> (B, read or N, D); `qkv` and `proj` may stand for its own linear maps."""
+    """Frozen timm attention of tokens (B, N, D) over all of them and `extra` keys and values ((B,) H, M, d).
+
+    The first `read` (None: all) of the tokens attend, (B, read or N, D); they are normalized before, or here
+    by `norm`. `qkv` and `proj` may stand for its own linear maps.
+    """
     tokens = tokens if norm is None else norm(tokens)
     q, k, v = queries_keys_values(attn, tokens, read, qkv)
     if extra is not None:

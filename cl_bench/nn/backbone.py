@@ -1,4 +1,4 @@
-"""Frozen timm vision transformers: resolve a name, load and verify weights, and run them with a method's edits."""
+"""Frozen timm vision transformers, which run with a method's edits, and what methods require of them."""
 
 import copy
 
@@ -13,7 +13,10 @@ from cl_bench.nn.forward import embedded, last_norm, through_blocks
 
 
 class Backbone(nn.Module):
-    """A frozen ViT in evaluation mode, with the size and normalisation of its input and, for CLIP models, the frozen text tower."""
+    """A frozen ViT in evaluation mode, with the size and normalization of its input.
+
+    CLIP models have their frozen text tower too.
+    """
 
     def __init__(
         self, vit: VisionTransformer, spec: BackboneSpec, weights_sha256: str, text: nn.Module | None = None
@@ -39,7 +42,10 @@ class Backbone(nn.Module):
         return len(self.vit.blocks)
 
     def first_blocks(self, layers: int | None) -> int:
-        """How many of the first blocks an option `layers` means; None: all. Raises InputError when there are fewer."""
+        """How many of the first blocks an option `layers` means; None: all.
+
+        Raises InputError when there are fewer.
+        """
         if layers is not None and layers > self.depth:
             raise InputError(f"layers={layers}, but backbone {self.spec.name!r} has {self.depth} blocks")
         return self.depth if layers is None else layers
@@ -51,7 +57,10 @@ class Backbone(nn.Module):
             raise InputError(f"{asked} need {needed} blocks, {has}; give fewer")
 
     def features(self, images: Tensor, edits: Edits = NONE) -> Tensor:
-        """Features (B, D) of normalised images (B, 3, H, W): timm's own pooling of the final tokens, the class token where there is one."""
+        """Features (B, D) of normalized images (B, 3, H, W).
+
+        They are timm's own pooling of the final tokens: the class token where there is one.
+        """
         return self.finish(embedded(self.vit, images), 0, edits)
 
     def hidden(self, images: Tensor, until: int, edits: Edits = NONE) -> Tensor:
@@ -64,19 +73,25 @@ class Backbone(nn.Module):
         return self.vit.forward_head(last_norm(self.vit, x, edits), pre_logits=True)
 
     def trainable_copy(self) -> "Backbone":
-        """A copy of the network, without the text tower, all of which is trained: full fine-tuning. It is part of the method's state."""
+        """A copy of the network, without the text tower, all of which is trained: full fine-tuning.
+
+        It is part of the method's state.
+        """
         twin = Backbone(copy.deepcopy(self.vit), self.spec, self.weights_sha256)
         twin.vit.requires_grad_(True)
         return twin
 
     @property
     def read(self) -> int | None:
-        """How many of the final tokens, from the first on, the feature is made of: the class token alone, or all (None)."""
+        """How many of the final tokens make the feature: the first, a class token, or all (None)."""
         return 1 if self.vit.has_class_token and self.vit.global_pool == "token" else None
 
     @torch.no_grad()
     def frozen_features(self, images: Tensor) -> Tensor:
-        """Features (B, D) of the un-prompted network, without gradient: the query of prompt pools. See `Batch.frozen_features`."""
+        """Features (B, D) of the un-prompted network, without gradient: the query of prompt pools.
+
+        See `Batch.frozen_features`.
+        """
         return self.features(images)
 
 
@@ -106,6 +121,5 @@ def require_linear_keys(backbone: Backbone) -> None:
 def require_text(backbone: Backbone) -> None:
     """Raise InputError for a backbone without text tower."""
     if backbone.text is None:
-        raise InputError(
-            f"backbone {backbone.spec.name!r} has no text tower; CLIP methods need one, such as --backbone open_clip:ViT-B-16-quickgelu/openai"
-        )
+        needed = "CLIP methods need one, such as --backbone open_clip:ViT-B-16-quickgelu/openai"
+        raise InputError(f"backbone {backbone.spec.name!r} has no text tower; {needed}")

@@ -17,12 +17,16 @@ from cl_bench.nn import weights as weight_files
 
 PREFIX = "open_clip:"
 SENTENCES = 256  # encoded at a time
-# what a plain image tower may say about itself; any other key builds a tower that timm's VisionTransformer is not
+# what a plain image tower may say about itself; any other key builds a tower that timm's VisionTransformer is
+# not
 PLAIN_VISION = {"layers", "width", "head_width", "mlp_ratio", "patch_size", "image_size"}
 
 
 class TextTower(nn.Module):
-    """A frozen text encoder, with the image tower's projection (E, D) into the common space and the logarithm of the logit scale."""
+    """A frozen text encoder, with the logarithm of the logit scale.
+
+    It holds the image tower's projection (E, D) into the common space too.
+    """
 
     def __init__(self, clip: nn.Module, tokenizer, projection: Tensor):
         super().__init__()
@@ -36,7 +40,7 @@ class TextTower(nn.Module):
 
     @torch.no_grad()
     def encode(self, names: Sequence[str], templates: Sequence[str]) -> Tensor:
-        """Unit vectors (K, E): of every class the normalised mean over templates of normalised sentence features."""
+        """Unit vectors (K, E) of classes: normalized means over templates of normalized sentence features."""
         sentences = [template.replace("{}", name) for name in names for template in templates]
         tokens = self._tokenizer(sentences).to(self.projection.device)
         features = torch.cat(
@@ -48,7 +52,8 @@ class TextTower(nn.Module):
 def resolve(name: str, image_size: int | None, weights: str | None) -> BackboneSpec:
     """The specification of "open_clip:MODEL/PRETRAINED", or of "open_clip:MODEL" with a weights file.
 
-    Raises InputError for unknown names, and for pairs whose activation is not the one the checkpoint was trained with.
+    Raises InputError for unknown names, and for pairs whose activation is not the one the checkpoint was
+    trained with.
     """
     import open_clip
 
@@ -68,9 +73,8 @@ def resolve(name: str, image_size: int | None, weights: str | None) -> BackboneS
     config, published = open_clip.get_model_config(model), open_clip.get_pretrained_cfg(model, tag) or {}
     if tag and bool(published.get("quick_gelu")) != bool(config.get("quick_gelu")):
         right = f"{model}-quickgelu" if published.get("quick_gelu") else model.removesuffix("-quickgelu")
-        raise InputError(
-            f"{name!r} pairs the weights with another activation than they were trained with; use {PREFIX}{right}/{tag}"
-        )
+        pair = f"{name!r} pairs the weights with another activation than they were trained with"
+        raise InputError(f"{pair}; use {PREFIX}{right}/{tag}")
     return BackboneSpec(
         name=name,
         weights=weights and str(Path(weights).resolve()),
@@ -83,19 +87,18 @@ def resolve(name: str, image_size: int | None, weights: str | None) -> BackboneS
 def build(
     spec: BackboneSpec, state: dict[str, Tensor] | None
 ) -> tuple[VisionTransformer, TextTower, dict[str, Tensor]]:
-    """An empty timm ViT of the image tower's shape, the text tower, and open_clip's weights by open_clip's names.
+    """An empty timm ViT of the image tower's shape, the text tower, and open_clip's weights by their names.
 
-    `state` are the weights from a file; without them open_clip downloads its own. Raises InputError when neither can be had or does not fit.
+    `state` are the weights from a file; without them open_clip downloads its own. Raises InputError when
+    neither can be had or does not fit.
     """
     import open_clip
 
     model, _, tag = spec.name.removeprefix(PREFIX).partition("/")
     config = open_clip.get_model_config(model)
     vision = config["vision_cfg"]
-    if set(vision) - PLAIN_VISION:
-        raise InputError(
-            f"backbone {spec.name!r} has an image tower that is no plain ViT ({', '.join(sorted(set(vision) - PLAIN_VISION))})"
-        )
+    if odd := sorted(set(vision) - PLAIN_VISION):
+        raise InputError(f"backbone {spec.name!r} has an image tower that is no plain ViT ({', '.join(odd)})")
     if state is None:
         clip = _downloaded(spec.name, model, tag)
     else:

@@ -1,4 +1,4 @@
-"""What a method does inside the blocks of a frozen network: nothing, where a subclass does not say otherwise."""
+"""What a method does inside the blocks of a frozen network: nothing where a subclass does not say it."""
 
 from collections.abc import Callable
 
@@ -11,15 +11,16 @@ from cl_bench.nn.attention import attention_with
 from cl_bench.nn.kernel import Kernel
 
 Attend = Callable[[int, Block, Tensor, int | None], Tensor]
-"""(block index, block, tokens (B, N, D) before norm1, read) -> attention output of the first `read` tokens (None: all), (B, read or N, D),
-before layer scale and the residual sum."""
+"""(block index, block, tokens (B, N, D) before norm1, read) -> attention output (B, read or N, D) of the
+first `read` tokens (None: all), before layer scale and the residual sum."""
 
 
 class Edits:
-    """The identity. Subclasses override hooks; l is a block's index, from 0. An edit keeps no state of the batch it sees.
+    """The identity. Subclasses override hooks; l is a block's index, from 0.
 
-    Hooks of whole modules return what stands in the place of the network's own, so that low rank beside a weight, a scale behind it and
-    a norm of one's own are the same thing to the network, and cost nothing where they are not used.
+    An edit keeps no state of the batch it sees. Hooks of whole modules return what stands in the place of the
+    network's own, so that low rank beside a weight, a scale behind it and a norm of one's own are the same
+    thing to the network, and cost nothing where they are not used.
     """
 
     def tokens(self, l: int, x: Tensor) -> Tensor:
@@ -31,7 +32,7 @@ class Edits:
         return None
 
     def norm(self, l: int, name: str, own: nn.Module) -> Callable[[Tensor], Tensor]:
-        """What norms the tokens: `own`, or another. `name` is norm1 or norm2, or norm for the last one (l = depth)."""
+        """What norms tokens: `own`, or another; `name` is norm1, norm2, or norm for the last (l = depth)."""
         return own
 
     def linear(self, l: int, name: str, own: nn.Module) -> Callable[[Tensor], Tensor]:
@@ -47,19 +48,14 @@ class Edits:
         return None
 
     def attend(self, l: int, block: Block, x: Tensor, read: int | None = None) -> Tensor:
-        """Attention of the first `read` (None: all) of the tokens x (B, N, D), its norm included; see `Attend`."""
-        norm, qkv, proj = (
-            self.norm(l, "norm1", block.norm1),
-            *(self.linear(l, name, getattr(block.attn, name)) for name in ("qkv", "proj")),
-        )
-        extra = self.keys_values(l, block)
+        """Attention of the first `read` (None: all) of tokens x (B, N, D), norm included; see `Attend`."""
+        norm, extra = self.norm(l, "norm1", block.norm1), self.keys_values(l, block)
+        qkv, proj = (self.linear(l, name, getattr(block.attn, name)) for name in ("qkv", "proj"))
         if not _overrides(self, "beside_attention"):
             return attention_with(block.attn, x, extra, read, norm, qkv, proj)
         h = norm(x)
-        out, beside = (
-            attention_with(block.attn, h, extra, read, None, qkv, proj),
-            self.beside_attention(l, h[:, :read]),
-        )
+        out = attention_with(block.attn, h, extra, read, None, qkv, proj)
+        beside = self.beside_attention(l, h[:, :read])
         return out if beside is None else out + beside
 
     def feed_forward(self, l: int, block: Block, x: Tensor, attended: Tensor) -> Tensor:
@@ -74,9 +70,8 @@ class Edits:
         elif type(mlp) is Mlp:
             mixed = fc2(mlp.norm(mlp.act(fc1(norm(x)))))
         else:
-            raise InputError(
-                f"the network's MLP is a {type(mlp).__name__}, whose parts no method here edits; choose another backbone"
-            )
+            odd = f"the network's MLP is a {type(mlp).__name__}, whose parts no method here edits"
+            raise InputError(f"{odd}; choose another backbone")
         out, beside = block.ls2(mixed), self.beside_mlp(l, x)
         return x + block.drop_path2(out if beside is None else out + beside)
 

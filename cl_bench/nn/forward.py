@@ -21,7 +21,10 @@ def through_blocks(
     until: int | None = None,
     read: int | None = None,
 ) -> Tensor:
-    """Tokens x (B, N, D) that enter block `first`, behind block `until` - 1 (None: the last); the last of all computes `read` tokens alone."""
+    """What tokens x (B, N, D) that enter block `first` are behind block `until` - 1 (None: the last).
+
+    The last block of all computes `read` tokens alone.
+    """
     with autocast(x.device):
         for l, block in enumerate(vit.blocks[first:until], start=first):
             x = edits.tokens(l, x)

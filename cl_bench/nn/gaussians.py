@@ -12,9 +12,9 @@ def packed_length(width: int) -> int:
 
 
 def fit(features: Tensor, ridge: float) -> tuple[Tensor, Tensor]:
-    """Mean (D,) and packed lower Cholesky factor of the unbiased covariance + ridge I, computed in float64, of features (n, D).
+    """Mean (D,) and packed lower Cholesky factor of the unbiased covariance + ridge I of features (n, D).
 
-    A single feature has covariance 0.
+    It is computed in float64. A single feature has covariance 0.
     """
     x = features.double()
     mean = x.mean(0)
@@ -27,7 +27,10 @@ def fit(features: Tensor, ridge: float) -> tuple[Tensor, Tensor]:
 
 
 def describe(features: Tensor, labels: Tensor, means: Tensor, factors: Tensor, ridge: float) -> None:
-    """Write mean and packed factor of each class 0..K-1 with features (n, D) into means (K, D) and factors; a class without any keeps its own."""
+    """Write mean and packed factor of each class 0..K-1 with features (n, D) into means (K, D) and factors.
+
+    A class without features keeps its own.
+    """
     for label in range(len(means)):
         own = features[labels == label]
         if len(own):

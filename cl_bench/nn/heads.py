@@ -25,7 +25,10 @@ def new_head(width: int, classes: int, init: HeadInit, generator: torch.Generato
 
 
 class TaskHeads(nn.Module):
-    """Heads (c_t, D) with bias; head t is trained in task t only, and scores of all heads are concatenated in stream order."""
+    """Heads (c_t, D) with bias; head t is trained in task t only.
+
+    Scores of all heads are concatenated in stream order.
+    """
 
     def __init__(self, width: int):
         super().__init__()
@@ -37,8 +40,8 @@ class TaskHeads(nn.Module):
     ) -> None:
         """Add a head; earlier ones are frozen.
 
-        `warm`, as NSP2's published code: the first head is "normal"; a head as wide as the first that comes second starts from the first;
-        every other one is "uniform".
+        `warm`, as NSP2's published code: the first head is "normal"; a head as wide as the first that comes
+        second starts from the first; every other one is "uniform".
         """
         first = not self.heads
         head = new_head(
@@ -59,7 +62,10 @@ class TaskHeads(nn.Module):
 
 
 class CosineHeads(nn.Module):
-    """sigma cos(f, w_k): weights (K, D) of all classes so far, from U(-1/sqrt(D), 1/sqrt(D)), and a learned scale that starts at 1."""
+    """sigma cos(f, w_k): weights (K, D) of all classes so far, and a learned scale that starts at 1.
+
+    Weights start from U(-1/sqrt(D), 1/sqrt(D)).
+    """
 
     def __init__(self, width: int, device: torch.device):
         super().__init__()

@@ -8,7 +8,7 @@ import torch
 from torch._dynamo.exc import TorchDynamoException
 
 RARE = 1000  # calls: about 80 batches of a ViT-B
-GRAPHS = 64  # of one function: with and without gradients, all tokens or one, and every form of a method's extra keys
+GRAPHS = 64  # of one function: with and without gradients, all tokens or one, and all forms of extra keys
 
 
 class Kernel:
@@ -25,7 +25,10 @@ class Kernel:
         return self.run(*arguments, **named)
 
     def compile(self, say: Callable[[str], None], sizes: Collection[int], **settings) -> None:
-        """Run compiled from now on; where that is impossible, plainly, which is said once. `settings` are those of torch.compile."""
+        """Run compiled from now on; where that is impossible, plainly, which is said once.
+
+        `settings` are those of torch.compile.
+        """
         compiled, calls = torch.compile(self.plain, dynamic=False, **settings), Counter()
 
         def run(*arguments, **named):
@@ -37,23 +40,24 @@ class Kernel:
                 return compiled(*arguments, **named)
             except TorchDynamoException as error:
                 self.run = self.plain
-                say(
-                    f"warning: torch.compile cannot be used here, the run goes on without it ({' '.join(str(error).split())[:200]})"
-                )
+                reason = " ".join(str(error).split())[:200]
+                say(f"warning: torch.compile cannot be used here, the run goes on without it ({reason})")
                 return self.plain(*arguments, **named)
 
         self.run = run
 
 
 def compile_all(say: Callable[[str], None], sizes: Collection[int], **settings) -> None:
-    """Compile every kernel at its first call with a batch of each of these sizes: one graph serves all blocks.
+    """Compile every kernel at its first call with a batch of each of these sizes.
 
-    Other batches, such as the last one of a pass, run plainly unless they turn out to be many: a graph for any size would be slower for all.
+    One graph serves all blocks. Other batches, such as the last one of a pass, run plainly unless they turn
+    out to be many: a graph for any size would be slower for all.
     """
+    config = torch._dynamo.config
     limit = (
-        "recompile_limit" if hasattr(torch._dynamo.config, "recompile_limit") else "cache_size_limit"
-    )  # its name before torch 2.6
-    setattr(torch._dynamo.config, limit, GRAPHS)
+        "recompile_limit" if hasattr(config, "recompile_limit") else "cache_size_limit"
+    )  # before torch 2.6
+    setattr(config, limit, GRAPHS)
     for kernel in Kernel.known:
         kernel.compile(say, sizes, **settings)
 

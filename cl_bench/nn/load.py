@@ -20,9 +20,8 @@ def require_plain(vit: nn.Module, name: str) -> None:
         type(b) is Block and type(b.attn) is Attention for b in vit.blocks
     )
     if not plain or getattr(vit, "rope", None) is not None:
-        raise InputError(
-            f"backbone {name!r} is not a plain timm VisionTransformer ({type(vit).__name__}); expected pre-norm blocks with joint qkv attention"
-        )
+        odd = f"backbone {name!r} is not a plain timm VisionTransformer ({type(vit).__name__})"
+        raise InputError(f"{odd}; expected pre-norm blocks with joint qkv attention")
 
 
 def resolve(
@@ -30,7 +29,8 @@ def resolve(
 ) -> BackboneSpec:
     """The full specification of a backbone name; `named` are those that data set plugins bring.
 
-    Raises InputError for unknown names (nearest offered), for bare timm names that stand for several checkpoints, and for a missing file.
+    Raises InputError for unknown names (nearest offered), for bare timm names that stand for several
+    checkpoints, and for a missing file.
     """
     if name.startswith(clip.PREFIX):
         return clip.resolve(name, image_size, weights)
@@ -56,18 +56,16 @@ def resolve(
             f"backbone {name!r} runs weights trained with QuickGELU on another activation; use {twin}"
         )
     if name == architecture and not weights:
-        raise InputError(
-            f"backbone {name!r} names several checkpoints; give the full tag, one of: {', '.join(tags) or 'none is published: give --weights FILE'}"
-        )
+        choice = ", ".join(tags) or "none is published: give --weights FILE"
+        raise InputError(f"backbone {name!r} names several checkpoints; give the full tag, one of: {choice}")
     if weights and not Path(weights).is_file():
         raise InputError(
             f"no weights file {weights!r}; expected a .safetensors file with timm's own parameter names"
         )
     configs = [timm.get_pretrained_cfg(tag) for tag in ([name] if name in tags else tags or [name])]
     if len({(config.mean, config.std) for config in configs}) > 1:
-        raise InputError(
-            f"the checkpoints of {name!r} expect different input normalisations; give the full tag the weights belong to: {', '.join(tags)}"
-        )
+        advice = f"give the full tag the weights belong to: {', '.join(tags)}"
+        raise InputError(f"the checkpoints of {name!r} expect different input normalizations; {advice}")
     config = configs[0]
     size = image_size or config.input_size[-1]
     return BackboneSpec(
@@ -93,9 +91,8 @@ def load(spec: BackboneSpec) -> Backbone:
     require_plain(vit, spec.name)
     patch = vit.patch_embed.patch_size[0]
     if spec.image_size % patch:  # timm would drop the remaining pixels without a word
-        raise InputError(
-            f"backbone {spec.name!r} has patches of {patch} pixels; --image-size {spec.image_size} is not a multiple of it"
-        )
+        patches = f"backbone {spec.name!r} has patches of {patch} pixels"
+        raise InputError(f"{patches}; --image-size {spec.image_size} is not a multiple of it")
     if state is not None:
         _fill(vit, state, spec)
     if digest is None:
@@ -110,9 +107,10 @@ def _create(spec: BackboneSpec) -> nn.Module:
         )
     except Exception as error:  # timm raises whatever its hub client does
         if spec.weights is None:
+            file = f"model.safetensors from huggingface.co/timm/{spec.name}"
             raise InputError(
                 f"cannot download the weights of {spec.name!r} ({type(error).__name__}); "
-                f"download model.safetensors from huggingface.co/timm/{spec.name} and give it with --weights FILE"
+                f"download {file} and give it with --weights FILE"
             ) from error
         raise InputError(f"cannot build backbone {spec.name!r}: {error}") from error
 
@@ -129,15 +127,13 @@ def _fill(vit: VisionTransformer, state: dict[str, Tensor], spec: BackboneSpec) 
     try:
         state = checkpoint_filter_fn(dict(state), vit)
     except Exception as error:  # it takes shapes for granted
-        shapes = (
-            ", ".join(f"{key} is {tuple(value.shape)}" for key, value in state.items() if "pos_embed" in key)
-            or type(error).__name__
-        )
+        shapes = [f"{key} is {tuple(value.shape)}" for key, value in state.items() if "pos_embed" in key]
+        reason = ", ".join(shapes) or type(error).__name__
         raise InputError(
-            f"weights {spec.weights} do not fit {spec.name!r}: they cannot be brought to its image size ({shapes})"
+            f"weights {spec.weights} do not fit {spec.name!r}: "
+            f"they cannot be brought to its image size ({reason})"
         ) from error
-    state = {
-        key: value for key, value in state.items() if not key.startswith(weight_files.HEADS)
-    }  # open_clip's own, by timm's name
+    # open_clip's own heads have timm's names by now
+    state = {key: value for key, value in state.items() if not key.startswith(weight_files.HEADS)}
     weight_files.require_fit(state, expected, spec)
     vit.load_state_dict(state)

@@ -12,9 +12,10 @@ QKV = "qkv"  # targets whose maps are thirds of one
 
 
 class LoRA(nn.Module, Edits):
-    """y = W x + scale B A x for queries, keys or values ("q", "k", "v") of the first L blocks; A (L, T, r, D) and B (L, T, D', r), T targets.
+    """y = W x + scale B A x for queries, keys or values ("q", "k", "v") of the first L blocks.
 
-    A starts as U(-1/sqrt(D), 1/sqrt(D)), B as zero, so that the network starts as it is.
+    A is (L, T, r, D) and B (L, T, D', r), T targets. A starts as U(-1/sqrt(D), 1/sqrt(D)), B as zero, so that
+    the network starts as it is.
     """
 
     def __init__(
@@ -29,9 +30,8 @@ class LoRA(nn.Module, Edits):
         super().__init__()
         unknown = [target for target in targets if target not in QKV]
         if unknown or not targets or len(set(targets)) < len(targets):
-            raise InputError(
-                f"targets={''.join(targets)!r} is not usable; expected letters of qkv, each at most once, such as qv"
-            )
+            expected = "letters of qkv, each at most once, such as qv"
+            raise InputError(f"targets={''.join(targets)!r} is not usable; expected {expected}")
         self.targets, self.scale, self.width = sorted(QKV.index(target) for target in targets), scale, width
         bound = width**-0.5
         self.A = nn.Parameter(

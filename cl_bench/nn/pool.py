@@ -1,4 +1,4 @@
-"""A pool of prompts with keys: each image is given those whose keys are nearest to its query (Wang et al., L2P, CVPR 2022)."""
+"""A pool of prompts; an image is given those whose keys are near its query (Wang et al., L2P, CVPR 2022)."""
 
 import torch
 from torch import Tensor, nn
@@ -17,21 +17,23 @@ def cosines(queries: Tensor, keys: Tensor) -> Tensor:
 
 
 def nearest(similarity: Tensor, count: int) -> Tensor:
-    """Positions (B, count) of the largest entries of each row (B, S), largest first; of equal ones the lower position."""
+    """Positions (B, count) of each row's largest entries (B, S), largest first; of equal ones the lower."""
     return similarity.sort(dim=1, descending=True, stable=True).indices[:, :count]
 
 
 def majority(chosen: Tensor, size: int) -> Tensor:
-    """The k of `size` entries that occur most often in a batch's choices (B, k), for all images, (1, k); of equal ones the lower."""
+    """The k of `size` entries that occur most often in a batch's choices (B, k), for all images, (1, k).
+
+    Of equally frequent ones the lower are taken.
+    """
     counts = tally(chosen, size)
     return counts.sort(descending=True, stable=True).indices[None, : chosen.shape[1]]
 
 
 def tally(chosen: Tensor, size: int) -> Tensor:
     """How often each of `size` entries occurs in `chosen`, (size,)."""
-    return torch.zeros(size, dtype=torch.long, device=chosen.device).scatter_add_(
-        0, chosen.flatten(), torch.ones_like(chosen.flatten())
-    )
+    counts, ids = torch.zeros(size, dtype=torch.long, device=chosen.device), chosen.flatten()
+    return counts.scatter_add_(0, ids, torch.ones_like(ids))
 
 
 def picked(entries: Tensor, ids: Tensor) -> Tensor:
@@ -54,19 +56,19 @@ def uniform(shape: tuple[int, ...], init: str, key: tuple, device: torch.device)
 
 
 class Chosen(ExtraKeys):
-    """The pool entries that each image attends to: P (L, S * m, D) holds S entries of m prompts for L blocks, `ids` are (B, k), or (1, k) for all.
+    """The pool entries that each image attends to.
 
-    Prompts pass LayerNorm and the key and value projections once per step, not once per image.
+    P (L, S * m, D) holds S entries of m prompts for L blocks, `ids` are (B, k), or (1, k) for all. Prompts
+    pass LayerNorm and the key and value projections once per step, not once per image.
     """
 
     def __init__(self, P: Tensor, ids: Tensor, size: int):
         self.P, self.ids, self.size = P, ids, size
-        self._one_hot = torch.zeros(*ids.shape, size, device=P.device).scatter_(
-            2, ids[..., None], 1.0
-        )  # (B, k, S)
+        zeros = torch.zeros(*ids.shape, size, device=P.device)
+        self._one_hot = zeros.scatter_(2, ids[..., None], 1.0)  # (B, k, S)
 
     def _pick(self, entries: Tensor) -> Tensor:
-        """(S, ...) -> (B, k, ...): a product with one-hot rows, whose gradient has one order of summation on every device."""
+        """(S, ...) -> (B, k, ...), as a product with one-hot rows, see `picked`."""
         return (self._one_hot.to(entries.dtype) @ entries.flatten(1)).unflatten(2, entries.shape[1:])
 
     def keys_values(self, l: int, block: nn.Module) -> tuple[Tensor, Tensor] | None:
@@ -75,9 +77,8 @@ class Chosen(ExtraKeys):
             return None
         pair = torch.stack(prompt_keys_values(block.attn, block.norm1(self.P[l])))  # (2, H, S * m, d)
         entries = pair.unflatten(2, (self.size, -1)).movedim(2, 0)  # (S, 2, H, m, d)
-        k, v = (
-            self._pick(entries).movedim(1, 3).flatten(3, 4).unbind(1)
-        )  # (B, k, 2, H, m, d) -> (B, 2, H, k * m, d)
+        chosen = self._pick(entries)  # (B, k, 2, H, m, d)
+        k, v = chosen.movedim(1, 3).flatten(3, 4).unbind(1)  # (B, H, k * m, d)
         return k, v
 
     def as_tokens(self, l: int) -> Tensor:
@@ -92,14 +93,17 @@ class Chosen(ExtraKeys):
 
 
 class Carried(Edits):
-    """The chosen prompts of the first L blocks as tokens that join the image's and stay; `moments` may see the image tokens of every block."""
+    """The chosen prompts of the first L blocks as tokens that join the image's and stay.
+
+    `moments` may see the image tokens of every block.
+    """
 
     def __init__(self, chosen: Chosen, position: Tensor | None, moments: TokenMoments | None):
         self.chosen, self.position, self.moments = chosen, position, moments
         self.layers, self.size = len(chosen.P), chosen.ids.shape[1] * (chosen.P.shape[1] // chosen.size)
 
     def tokens(self, l: int, x: Tensor) -> Tensor:
-        """x with the prompts of block l behind it, at the class token's position in the first one where that is given."""
+        """x with the prompts of block l behind it, in the first one at the class token's position."""
         if self.moments:
             self.moments.see(l, x[:, : x.shape[1] - min(l, self.layers) * self.size])
         if l >= self.layers:

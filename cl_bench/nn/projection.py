@@ -16,11 +16,12 @@ Projection = tuple[torch.nn.Parameter, Callable[[Tensor], Tensor]]  # a paramete
 
 
 def nullity(spectrum: np.ndarray, rule: Nullity) -> int:
-    """R in 1..n-1: how many of the n singular values (descending) count as zero, by the corner of the L-shaped curve.
+    """R in 1..n-1: how many of the n singular values (descending) count as zero.
 
-    `paper`: NSP2 paper, eq. 28: R = n - argmax_j (s_{j-1} - 2 s_j + s_{j+1}), j counted from 1, the corner itself excluded.
-    `official`: the published code. The corner belongs to the null space; from n = 128 on the curve is first smoothed (Gaussian, sigma 10,
-    cut at 4 sigma, reflecting ends) and the first and last floor(0.015 n) second differences are ignored.
+    It is found by the corner of the L-shaped curve. `paper`: NSP2 paper, eq. 28: R = n - argmax_j (s_{j-1} -
+    2 s_j + s_{j+1}), j counted from 1, the corner itself excluded. `official`: the published code. The corner
+    belongs to the null space; from n = 128 on the curve is first smoothed (Gaussian, sigma 10, cut at 4
+    sigma, reflecting ends) and the first and last floor(0.015 n) second differences are ignored.
     """
     spectrum = np.asarray(spectrum, dtype=np.float64)
     n = len(spectrum)
@@ -44,7 +45,7 @@ def require_null_space(prompts: int) -> None:
 
 
 def null_projector(covariance: Tensor, rule: Nullity | int) -> tuple[Tensor, int]:
-    """Pi = U0 U0' (n, n) onto the span of the eigenvectors of the R smallest eigenvalues, and R; float64 in, float64 out.
+    """Pi = U0 U0' (n, n) onto the span of the eigenvectors of the R smallest eigenvalues, and R; float64.
 
     `rule` is a nullity rule, or R itself.
     """
@@ -61,7 +62,10 @@ def random_projector(n: int, rank: int, generator: torch.Generator) -> Tensor:
 
 
 class ProjectedAdam(torch.optim.Adam):
-    """torch's Adam, then P <- P_before + project(P_after - P_before) for the parameters of `projections`: the moments are never projected."""
+    """torch's Adam, then P <- P_before + project(P_after - P_before) for the parameters of `projections`.
+
+    The moments are never projected.
+    """
 
     def __init__(self, parameters, projections: Sequence[Projection], **settings):
         super().__init__(parameters, **settings)
@@ -85,9 +89,10 @@ def adam(parameters, projections: Sequence[Projection], **settings) -> torch.opt
 
 
 def keep_norm_outside(K: Tensor, old: Tensor, outside_of: Callable[[Tensor], Tensor]) -> Tensor:
-    """K (n, D) with the part of each row outside a protected subspace brought back to the length it has in `old` (n, D).
+    """K (n, D) with each row's part outside a protected subspace as long as it is in `old` (n, D).
 
-    Where the part inside is that of `old`, the cosine of a row with every protected vector is then that of `old` too.
+    Where the part inside is that of `old`, the cosine of a row with every protected vector is then that of
+    `old` too.
     """
     outside, outside_old = outside_of(K), outside_of(old)
     lengths = outside_old.norm(dim=1, keepdim=True) / outside.norm(dim=1, keepdim=True).clamp(
@@ -118,8 +123,9 @@ def fused_projection(
 ) -> tuple[Tensor, int]:
     """eta B + (1 - eta) I (n, n) of a covariance C (n, n), and the nullity R; Algorithm 2.
 
-    B = Pi / ||Pi||_F = Pi / sqrt(R) with `norm="fro"`, Pi itself with "none". In place of the null space's Pi, "random" takes a random
-    subspace of the same R and "iso" the identity, whose multiple then is what a null direction gets.
+    B = Pi / ||Pi||_F = Pi / sqrt(R) with `norm="fro"`, Pi itself with "none". In place of the null space's
+    Pi, "random" takes a random subspace of the same R and "iso" the identity, whose multiple then is what a
+    null direction gets.
     """
     Pi, R = null_projector(C, rule)
     I = torch.eye(len(C), dtype=C.dtype, device=C.device)
@@ -138,7 +144,7 @@ def between(B2: Tensor | None, U: Tensor, B1: Tensor | None) -> Tensor:
 
 
 def ln_loss(P: Tensor, P_prev: Tensor, reduction: str) -> Tensor:
-    """L_LN (eq. 27): change of every prompt's mean and (biased) standard deviation over its D entries, summed over blocks."""
+    """L_LN (eq. 27): change of every prompt's mean and (biased) standard deviation, summed over blocks."""
     drift = (P.mean(2) - P_prev.mean(2)).abs() + (
         P.std(2, correction=0) - P_prev.std(2, correction=0)
     ).abs()  # (L, M)
@@ -148,7 +154,10 @@ def ln_loss(P: Tensor, P_prev: Tensor, reduction: str) -> Tensor:
 def fused_projections(
     C: Tensor, eta: float, rule: Nullity, norm: str, subspace: str, key: tuple, blocks: int = 1
 ) -> tuple[Tensor, list[int]]:
-    """`fused_projection` of every layer's C (L, n, n), or of each of its diagonal blocks, and the layers' nullities; `key` seeds random ones."""
+    """`fused_projection` of every layer's C (L, n, n), or of its diagonal blocks, and the layers' nullities.
+
+    `key` seeds random ones.
+    """
     found, nullities, width = torch.zeros_like(C), [], C.shape[1] // blocks
     for layer in range(len(C)):
         R = 0

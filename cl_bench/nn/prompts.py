@@ -9,7 +9,10 @@ from cl_bench.nn.edits import Edits
 
 
 class ExtraKeys(Edits):
-    """Edits that are keys and values alone; `rows` says which rows of `P` (L, R, D) they come from: one-hot (M, R) for all images or (B, M, R)."""
+    """Edits that are keys and values alone.
+
+    `rows` says which rows of `P` (L, R, D) they come from: one-hot (M, R) for all images or (B, M, R).
+    """
 
     P: Tensor
 
@@ -37,7 +40,7 @@ class DeepPrompts(nn.Module, ExtraKeys):
 
 
 class Prefixes(ExtraKeys):
-    """Key and value prefixes of some blocks: block index -> (K, V), each (B, m, D) or (1, m, D) for all images."""
+    """Prefixes of some blocks: block index -> (K, V), each (B, m, D) or (1, m, D) for all images."""
 
     def __init__(self, blocks: dict[int, tuple[Tensor, Tensor]]):
         self.blocks = blocks
@@ -50,12 +53,12 @@ class Prefixes(ExtraKeys):
         return split_heads(block.attn, K), split_heads(block.attn, V)
 
     def mean_norms(self) -> list[Tensor]:
-        """For every block, the length of an image's keys and values as one vector, the mean over the batch."""
+        """For every block, the length of an image's keys and values as one vector, averaged over a batch."""
         both = [torch.cat(pair, dim=1).detach() for pair in self.blocks.values()]  # (B, 2 m, D)
         return [rows.flatten(1).norm(dim=1).mean() for rows in both]
 
     def without_permute(self, first: int, batch: int) -> "Prefixes":
-        """These prefixes with those from block `first` on as the public PyTorch code mixes them in a batch."""
+        """These prefixes, from block `first` on as the public PyTorch code mixes them in a batch."""
         mixed = {
             l: pair if l < first else without_permute(*(half.expand(batch, -1, -1) for half in pair))
             for l, pair in self.blocks.items()
@@ -66,8 +69,8 @@ class Prefixes(ExtraKeys):
 def without_permute(K: Tensor, V: Tensor) -> tuple[Tensor, Tensor]:
     """What the public PyTorch code makes of prefixes (B, m, D): an array (2, B, ...) read as (B, 2, ...).
 
-    Image b is given entries 2b and 2b + 1 of all keys followed by all values: two keys in the first half of the batch, two values in the
-    second, and those of other images.
+    Image b is given entries 2b and 2b + 1 of all keys followed by all values: two keys in the first half of
+    the batch, two values in the second, and those of other images.
     """
     return torch.stack([K, V]).reshape(len(K), 2, *K.shape[1:]).unbind(1)
 

@@ -6,7 +6,10 @@ from torch.nn import functional as F
 
 
 class Prototypes(nn.Module):
-    """Sums (K, D) and counts (K,) of the classes' features, in float64: means do not depend on how images are cut into batches."""
+    """Sums (K, D) and counts (K,) of the classes' features, in float64.
+
+    Means do not depend on how images are cut into batches.
+    """
 
     def __init__(self, width: int, device: torch.device):
         super().__init__()

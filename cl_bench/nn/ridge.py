@@ -1,4 +1,4 @@
-"""Ridge regression of features onto classes from accumulated moments: the same for any order and any cut of the data."""
+"""Ridge regression of features onto classes from accumulated moments, the same for any order of the data."""
 
 import torch
 from torch import Tensor, nn
@@ -8,7 +8,10 @@ STRENGTHS = tuple(10.0**exponent for exponent in range(-8, 9))
 
 
 class Ridge(nn.Module):
-    """G = sum of phi phi' (M, M) and Q = sum of phi y' (M, K) over all images, y one-hot, float64; W (M, K) = (G + lambda I)^-1 Q."""
+    """G = sum of phi phi' (M, M) and Q = sum of phi y' (M, K) over all images, y one-hot, float64.
+
+    W (M, K) = (G + lambda I)^-1 Q.
+    """
 
     def __init__(self, length: int, device: torch.device):
         super().__init__()
@@ -46,9 +49,10 @@ class Ridge(nn.Module):
 
 
 def choose_strength(phi: Tensor, labels: Tensor, classes: int, fitted: int) -> tuple[float, list[float]]:
-    """The lambda of STRENGTHS with the least mean squared error on rows `fitted`.. of phi (n, M) when fitted on those before; all errors.
+    """The lambda of STRENGTHS with the least mean squared error on held-out rows, and all errors.
 
-    One decomposition in float64 serves all lambdas: of the smaller of phi phi' and phi' phi.
+    Fitted are the first `fitted` rows of phi (n, M), held out the others. One decomposition in float64 serves
+    all lambdas: of the smaller of phi phi' and phi' phi.
     """
     Y = F.one_hot(labels, classes).double()
     X, held = phi[:fitted].double(), phi[fitted:].double()

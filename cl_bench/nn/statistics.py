@@ -1,9 +1,10 @@
 """Second moments of frozen attention, accumulated in one plain forward pass.
 
-Of a prompted block (NSP2 paper, section 4.3) the null spaces need Omega1 = [Q_h W_k,h]_h and Omega2 = [S_P,h]_h over all images, heads and
-image tokens. Omega1' Omega1 = sum_h W_k,h' (sum Q_h' Q_h) W_k,h, so a d x d matrix per head is enough; S_P comes out of the same fused
-attention call as extra value columns that are one-hot on the rows of the prompts (of a pool, on those that the image attends to), or out of
-the attention map where that is computed anyway.
+Of a prompted block (NSP2 paper, section 4.3) the null spaces need Omega1 = [Q_h W_k,h]_h and Omega2 =
+[S_P,h]_h over all images, heads and image tokens. Omega1' Omega1 = sum_h W_k,h' (sum Q_h' Q_h) W_k,h, so a d
+x d matrix per head is enough; S_P comes out of the same fused attention call as extra value columns that are
+one-hot on the rows of the prompts (of a pool, on those that the image attends to), or out of the attention
+map where that is computed anyway.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,9 +30,10 @@ from cl_bench.nn.prompts import ExtraKeys
 
 
 class AttentionMoments:
-    """Sums over rows of Q_h' Q_h and S_P' S_P in float64; independent of how images are cut into batches up to float32 rounding.
+    """Sums over rows of Q_h' Q_h and S_P' S_P in float64.
 
-    With `batch_means` sums over batches of the mean over each one's rows, as NSP2's published code has them.
+    They are independent of how images are cut into batches, up to float32 rounding. With `batch_means` sums
+    over batches of the mean over each one's rows, as NSP2's published code has them.
     """
 
     def __init__(self, P: Tensor, vit: nn.Module, batch_means: bool = False):
@@ -71,7 +73,10 @@ class AttentionMoments:
 
     @staticmethod
     def _mixed(attn: nn.Module, q: Tensor, k: Tensor, v: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Mixed values (B, H, N, d) and S_P (B, H, N, R); of the N + M keys the last M stand for prompts, `rows` ((B, 1,) M, R)."""
+        """Mixed values (B, H, N, d) and S_P (B, H, N, R).
+
+        Of the N + M keys the last M stand for prompts, `rows` ((B, 1,) M, R).
+        """
         count, d = rows.shape[-1], q.shape[-1]
         if explicit(q):
             weights = attention_map(attn, q, k)
@@ -100,7 +105,8 @@ class AttentionMoments:
     def covariances(self, exact: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Sums over all rows Omega1' Omega1 (L, D, D) and Omega2' Omega2 (L, M, M), float64.
 
-        Given the prompts (L, M, D) as `exact`, those of the conditions with LayerNorm's scale and the prompts' deviation.
+        Given the prompts (L, M, D) as `exact`, those of the conditions with LayerNorm's scale and the
+        prompts' deviation.
         """
         omega1 = []
         for block, gram in zip(self.vit.blocks, self.queries, strict=False):
@@ -120,7 +126,10 @@ class AttentionMoments:
 
 
 class TokenMoments:
-    """Sum over image tokens of X' X in float64, X the tokens that enter each prompted block, before or (`normalized`) after its norm1."""
+    """Sum over image tokens of X' X in float64, X the tokens that enter each prompted block.
+
+    They are seen before or (`normalized`) after its norm1.
+    """
 
     def __init__(self, P: Tensor, normalized: bool = False):
         layers, _, width = P.shape

@@ -1,13 +1,14 @@
-"""Growing orthonormal bases of what old tasks used (GPM: Saha et al., ICLR 2021), and random ones of equal size as a control."""
+"""Growing orthonormal bases of what old tasks used (GPM: Saha et al., ICLR 2021), and random controls."""
 
 import torch
 from torch import Tensor, nn
 
 
 class Subspaces(nn.Module):
-    """Bases M (..., D, r) of protected directions, one for each of the leading indices; kept as (..., D, D) with columns of zeros behind.
+    """Bases M (..., D, r) of protected directions, one for each of the leading indices.
 
-    With a `generator` they are protected in name only: updates are kept out of equally many random directions instead.
+    They are kept as (..., D, D) with columns of zeros behind. With a `generator` they are protected in name
+    only: updates are kept out of equally many random directions instead.
     """
 
     def __init__(
@@ -18,13 +19,10 @@ class Subspaces(nn.Module):
         self.register_buffer("M", torch.zeros(shape, dtype=torch.float64, device=device))
         self._random = None
         if generator is not None:
-            self._random = torch.linalg.qr(torch.randn(shape, dtype=torch.float64, generator=generator))[
-                0
-            ].to(device)
-        self.active, self.active_ranks = (
-            self.M[..., :0].float(),
-            torch.zeros(*shape[:-2], 1, 1, dtype=torch.long, device=device),
-        )
+            drawn = torch.randn(shape, dtype=torch.float64, generator=generator)
+            self._random = torch.linalg.qr(drawn)[0].to(device)
+        self.active = self.M[..., :0].float()
+        self.active_ranks = torch.zeros(*shape[:-2], 1, 1, dtype=torch.long, device=device)
 
     def ranks(self) -> list[int]:
         """r of every basis."""
@@ -38,11 +36,9 @@ class Subspaces(nn.Module):
     def refresh(self) -> None:
         """Use the bases as they are now in `outside` and `share_inside`."""
         ranks = torch.tensor(self.ranks(), device=self.M.device).view(*self.M.shape[:-2], 1, 1)
-        directions = (
-            self.M
-            if self._random is None
-            else self._random * (torch.arange(self.M.shape[-1], device=self.M.device) < ranks)
-        )
+        directions = self.M
+        if self._random is not None:
+            directions = self._random * (torch.arange(self.M.shape[-1], device=self.M.device) < ranks)
         self.active = directions[..., : int(ranks.max())].float()  # (..., D, r)
         self.active_ranks = ranks
 
@@ -55,7 +51,7 @@ class Subspaces(nn.Module):
         return float((X @ self.active).norm() / X.norm()) if X.any() else 0.0
 
     def grow(self, A: Tensor, energy: float, powers: str, rank_rule: str, first: bool) -> None:
-        """Extend every basis by the second moments A (..., D, D) of its task's rows, the `first` task's or a later one's; see `grown_basis`."""
+        """Extend every basis by the second moments A (..., D, D) of the rows of a task, see `grown_basis`."""
         for M, moments, rank in zip(self.M.flatten(0, -3), A.flatten(0, -3), self.ranks(), strict=True):
             basis = grown_basis(M[:, :rank], moments, energy, powers, rank_rule, first)
             M[:, : basis.shape[1]] = basis
@@ -64,11 +60,12 @@ class Subspaces(nn.Module):
 def grown_basis(
     M: Tensor, A: Tensor, energy: float, powers: str = "sigma2", rank_rule: str = "geq", first: bool = True
 ) -> Tensor:
-    """[M, new directions] (D, r'), orthonormal, r' <= D - 1: the fewest eigenvectors of A outside span(M) that bring the captured part of
-    tr(A) to `energy` (GPM).
+    """[M, new directions] (D, r'), orthonormal, r' <= D - 1, that capture the part `energy` of tr(A) (GPM).
 
-    With `sigma4_asis` A is squared before: the public code of PGP decomposes Z Z' where GPM decomposes Z, so that its energies are fourth
-    powers. With `lt_asis` the first basis has, as there, the most directions that stay below `energy`; later ones reach it.
+    New directions are the fewest eigenvectors of A outside span(M) that reach it.
+    With `sigma4_asis` A is squared before: the public code of PGP decomposes Z Z' where GPM decomposes Z, so
+    that its energies are fourth powers. With `lt_asis` the first basis has, as there, the most directions
+    that stay below `energy`; later ones reach it.
     """
     D, r = A.shape[0], M.shape[1]
     A = A @ A if powers == "sigma4_asis" else A
@@ -88,9 +85,10 @@ def grown_basis(
 
 
 def orthonormal_beside(drawn: Tensor, earlier: Tensor, rule: str) -> Tensor:
-    """Rows (layers, n, D) made from `drawn` of length 1, orthogonal to each other and to the rows of `earlier` (layers, m, D).
+    """Rows (layers, n, D) made from `drawn`, orthonormal and orthogonal to `earlier` (layers, m, D).
 
-    `classical`, as published: each row loses its projection on every row before it once, which leaves it orthogonal only to orthonormal ones.
+    `classical`, as published: each row loses its projection on every row before it once, which leaves it
+    orthogonal only to orthonormal ones.
     """
     if drawn.is_meta:  # planning asks for shapes alone
         return drawn
@@ -114,7 +112,7 @@ def orthogonality_loss(X: Tensor) -> Tensor:
 
 
 def principal_scores(X: Tensor, components: int) -> Tensor:
-    """Scores (n, c) of the centered rows of X (n, F) on its first c = min(components, n, F) principal components.
+    """Scores (n, c) of the centered rows of X (n, F) on its first min(components, n, F) principal components.
 
     float64; the largest entry of each column in absolute value is positive.
     """

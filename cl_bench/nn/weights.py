@@ -14,16 +14,20 @@ from cl_bench.config import BackboneSpec
 from cl_bench.errors import InputError
 
 HEADS = ("head.", "head_dist.")  # classifiers of a vision transformer, which no method uses
-# Runs with the backbone of the glyphs were recorded under the digest of its file; its tensors keep that name, whatever file holds them.
+# Runs with the backbone of the glyphs were recorded under the digest of its file; its tensors keep that name,
+# whatever file holds them.
 RECORDED = {
-    "91937d5f8ee16bce1e10afd65d3076125d317e978b06164ae747dfb2eb6e3e98": "3f3a0d3b7943169a824b1b0663dae7cb7e5cb1c36d8917e91aaf2dccc7ab72c0",
+    "91937d5f8ee16bce1e10afd65d3076125d317e978b06164ae747dfb2eb6e3e98": (
+        "3f3a0d3b7943169a824b1b0663dae7cb7e5cb1c36d8917e91aaf2dccc7ab72c0"
+    ),
 }
 
 
 def read(path: str) -> dict[str, Tensor]:
-    """The file's tensors by name, floating-point ones in fp32, without heads; a dictionary around them, as of a training's checkpoint, is taken off.
+    """The file's tensors by name, floating-point ones in fp32, without heads.
 
-    Raises InputError for a file that is neither safetensors nor tensors alone, that holds several sets of them, or values that are no numbers.
+    A dictionary around them, as of a training's checkpoint, is taken off. Raises InputError for a file that
+    is neither safetensors nor tensors alone, that holds several sets of them, or values that are no numbers.
     """
     try:
         if not Path(path).stat().st_size:
@@ -51,9 +55,8 @@ def read(path: str) -> dict[str, Tensor]:
     bad = [key for key, value in state.items() if not value.isfinite().all()]
     if bad:
         more = f", and so do {len(bad) - 1} more" if len(bad) > 1 else ""
-        raise InputError(
-            f"weights {path}: {bad[0]} holds NaN or infinite values{more}; the file is broken, or its training diverged"
-        )
+        holds = f"weights {path}: {bad[0]} holds NaN or infinite values{more}"
+        raise InputError(f"{holds}; the file is broken, or its training diverged")
     return state
 
 
@@ -63,22 +66,21 @@ def _only_set(content, path: str) -> dict[str, Tensor]:
     if len(found) == 1:
         return found.popitem()[1]
     if found:
-        raise InputError(
-            f"weights {path} holds several sets of tensors: {', '.join(name or 'its own' for name in found)}; save the one that is meant"
-        )
-    holds = (
-        ", ".join(map(str, content))
-        if isinstance(content, Mapping) and content
-        else f"a {type(content).__name__}"
-    )
+        names = ", ".join(name or "its own" for name in found)
+        raise InputError(f"weights {path} holds several sets of tensors: {names}; save the one that is meant")
+    holds = f"a {type(content).__name__}"
+    if isinstance(content, Mapping) and content:
+        holds = ", ".join(map(str, content))
     raise InputError(f"weights {path} holds no tensors, but {holds}; expected tensors by name")
 
 
 def _sets(content, name: str) -> Iterator[tuple[str, dict[str, Tensor]]]:
-    """Every mapping of names to tensors, at whatever depth, by its keys; single numbers alone (a step, a scale) are none."""
-    if not isinstance(content, Mapping) or not all(
-        isinstance(key, str) for key in content
-    ):  # an optimizer numbers its tensors
+    """Every mapping of names to tensors, at whatever depth, by its keys.
+
+    Single numbers alone (a step, a scale) are none.
+    """
+    # an optimizer numbers its tensors
+    if not isinstance(content, Mapping) or not all(isinstance(key, str) for key in content):
         return
     tensors = {key: value for key, value in content.items() if isinstance(value, Tensor)}
     if any(value.ndim for value in tensors.values()):
@@ -113,7 +115,10 @@ def require_fit(state: Mapping[str, Tensor], expected: Mapping[str, Tensor], spe
 
 
 def digest(state: Mapping[str, Tensor]) -> str:
-    """What names these weights in a run's identity: sha256 of every tensor's name and bytes, whatever file they came from."""
+    """What names these weights in a run's identity: sha256 of every tensor's name and bytes.
+
+    It does not depend on the file they came from.
+    """
     found = hashlib.sha256()
     for name, value in sorted(state.items()):
         found.update(name.encode() + value.detach().cpu().contiguous().numpy().tobytes())

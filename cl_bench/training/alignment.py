@@ -1,6 +1,7 @@
-"""Alignment: a classifier is trained again on features drawn from one Gaussian per class, in the place of old tasks' images.
+"""Alignment: a classifier is trained again on features drawn from one Gaussian per class.
 
-Zhang et al., "SLCA: Slow Learner with Classifier Alignment for Continual Learning on a Pre-trained Model", ICCV 2023; NSP2 paper, appendix B.
+They stand in the place of old tasks' images. Zhang et al., "SLCA: Slow Learner with Classifier Alignment for
+Continual Learning on a Pre-trained Model", ICCV 2023; NSP2 paper, appendix B.
 """
 
 from collections.abc import Callable, Iterator
@@ -31,19 +32,18 @@ class AlignmentConfig(Strict):
     refine_learning_rate: float = Field(0.001, gt=0)
     refine_momentum: float = Field(0.9, ge=0, lt=1)
     refine_weight_decay: float = Field(1e-4, ge=0)
-    refine_optimizer: Literal["nesterov", "plain"] = (
-        "nesterov"  # Nesterov with the bias free of decay (published code), or SGD as it is
-    )
+    refine_optimizer: Literal["nesterov", "plain"] = "nesterov"  # its bias free of decay (code), or plain SGD
     refine_ridge: float = Field(1e-4, gt=0)  # added to the diagonal of every covariance (published code)
 
 
 def align(
-    head: nn.Linear, loss: Callable[[Batch], Tensor], means: Tensor, factors: Tensor, config: AlignmentConfig, task: Task, trainer: Trainer,
-    init_seed: int,
+    head: nn.Linear, loss: Callable[[Batch], Tensor], means: Tensor, factors: Tensor,
+    config: AlignmentConfig, task: Task, trainer: Trainer, init_seed: int,
 ) -> list[float]:  # fmt: skip
-    """Train the head on fresh draws for every pass from means (K, D) and packed factors of the classes; the mean loss of every pass.
+    """Train the head on fresh draws for every pass; the mean loss of every pass.
 
-    The loss gets features as images, and the classes' positions as labels. SGD as timm makes it: Nesterov, the bias without decay
+    They are drawn from means (K, D) and packed factors of the classes. The loss gets features as images, and
+    the classes' positions as labels. SGD as timm makes it: Nesterov, the bias without decay
     (`refine_optimizer=nesterov`). Every process draws the same. Raises RunFailed when the loss is not finite.
     """
     nesterov, decay = config.refine_optimizer == "nesterov", config.refine_weight_decay

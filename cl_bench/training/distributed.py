@@ -1,8 +1,8 @@
-"""Several processes learn one run together, each on a device of its own: they share batches and add up gradients.
+"""Several processes learn one run together, each on its own device: they share batches and sum gradients.
 
-Prompts and heads are tiny, so one sum of a flat tensor per step is all that passes between them. Every process
-holds the same parameters, optimizer and projections; the first one evaluates and saves. Statistics that a method
-does not share are computed by all of them alike.
+Prompts and heads are tiny, so one sum of a flat tensor per step is all that passes between them. Every
+process holds the same parameters, optimizer and projections; the first one evaluates and saves. Statistics
+that a method does not share are computed by all of them alike.
 """
 
 import os
@@ -34,11 +34,11 @@ class ProcessGroup:
         self.rank, self.size = rank, size
 
     def share(self, chosen: np.ndarray) -> np.ndarray:
-        """This process's part of a batch, without a copy; parts differ by one image at most and may be empty."""
+        """This process's part of a batch, without a copy; parts differ by at most one image."""
         return np.array_split(chosen, self.size)[self.rank]
 
     def all_reduce_sum(self, tensors: Iterable[Tensor]) -> None:
-        """Put the sum over all processes in place of every tensor; all name the same shapes in the same order."""
+        """Put the sum over all processes in place of every tensor; all name them in the same order."""
         if self.size == 1:
             return
         by_type: dict[torch.dtype, list[Tensor]] = {}

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from typing import ClassVar
 
 import torch
-from torch import Tensor, nn, optim
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cl_bench.config import Strict
@@ -12,7 +12,6 @@ from cl_bench.data.batch import Batch
 from cl_bench.data.stream import StreamInfo, Task, TaskInfo
 from cl_bench.nn.backbone import Backbone
 from cl_bench.nn.precision import network_in
-from cl_bench.nn.projection import Projection
 from cl_bench.training.phase import Phase
 from cl_bench.training.trainer import Trainer
 from cl_bench.training.work import Extra
@@ -22,31 +21,23 @@ class Method(nn.Module, ABC):
     """A method plugin: a file in `methods/` that sets `METHOD` to a subclass of this."""
 
     Config: ClassVar[type[Strict]]
-    PRESET: ClassVar[str | None] = (
-        None  # settings of the method's paper, used on the benchmarks they cover: a file in methods/presets/
-    )
+    PRESET: ClassVar[str | None] = None  # a paper's settings for benchmarks: a file in methods/presets/
     TRANSFORM: ClassVar[dict] = {}  # `Transform` values of its own where they differ from the data set's
-    AS_PUBLISHED: ClassVar[
-        dict
-    ] = {}  # options and `Transform` values of the published code where the defaults do otherwise
-    LEFT_DIFFERENT: ClassVar[
-        tuple[str, ...]
-    ] = ()  # what the published code does otherwise even then, a sentence each
-    # the settings that decide how the first task is trained, by the same code in all methods that name them; never inherited
+    # options and `Transform` values of the published code where the defaults do otherwise
+    AS_PUBLISHED: ClassVar[dict] = {}
+    LEFT_DIFFERENT: ClassVar[tuple[str, ...]] = ()  # what it does otherwise even then, a sentence each
+    # the settings that decide how the first task is trained, by the same code in all methods that name them;
+    # never inherited
     TRUNK: ClassVar[type[Strict] | None] = None
-    SMALL: ClassVar[
-        dict
-    ] = {}  # options for trials on a toy network of two blocks, 32 wide, with seven classes in three tasks
+    # options for trials on a toy network of two blocks, 32 wide, with seven classes in three tasks
+    SMALL: ClassVar[dict] = {}
     version: ClassVar[int] = 1  # raise it when results change: it is part of the run id
     display: ClassVar[str]  # name in tables
     joint: ClassVar[bool] = False  # learns all classes as one task (an upper bound)
-    frozen: ClassVar[bool] = (
-        False  # predicts from un-prompted features alone, so that no image passes the network twice
-    )
+    frozen: ClassVar[bool] = False  # predicts from un-prompted features alone: no image passes twice
     queries: ClassVar[bool] = False  # asks for an image's un-prompted features too
-    current_task_loss: ClassVar[bool] = (
-        False  # the loss compares the current task's classes only: one class a task gives no gradient
-    )
+    # the loss compares the current task's classes only: one class a task gives no gradient
+    current_task_loss: ClassVar[bool] = False
 
     def __init__(self, config: Strict, backbone: Backbone, stream: StreamInfo):
         super().__init__()
@@ -63,7 +54,10 @@ class Method(nn.Module, ABC):
         """What comes before the phases, but for `grow`."""
 
     def phases(self, task: TaskInfo) -> list[Phase]:
-        """The optimisations of a task, in order; none for what has no gradient. Costs are counted from them: they look at no image."""
+        """The optimizations of a task, in order; none for what has no gradient.
+
+        Costs are counted from them: they look at no image.
+        """
         return []
 
     def minimise(self, task: Task, trainer: Trainer) -> None:
@@ -79,18 +73,25 @@ class Method(nn.Module, ABC):
 
     @abstractmethod
     def predict(self, batch: Batch) -> Tensor:
-        """Scores (B, K_seen) of a batch's images (B, 3, H, W); changes nothing, and a row depends on its own image alone.
+        """Scores (B, K_seen) of a batch's images (B, 3, H, W); a row depends on its own image alone.
 
-        What does otherwise by name, as published code does, says so: see `predicts_together`; scores (B, K) of all classes of the stream let
-        those compete that no task has brought yet.
+        Predicting changes nothing. What does otherwise by name, as published code does, says so: see
+        `predicts_together`; scores (B, K) of all classes of the stream let those compete that no task has
+        brought yet.
         """
 
     @abstractmethod
     def grow(self, task: TaskInfo) -> None:
-        """Allocate what the task adds to the state; called before it is learned, and once per learned task before a checkpoint is loaded."""
+        """Allocate what the task adds to the state.
+
+        Called before it is learned, and once per learned task before a checkpoint is loaded.
+        """
 
     def loss_within(self, batch: Batch, task: TaskInfo) -> Tensor:
-        """Summed cross-entropy of `predict`'s scores among the classes of the images' task, over the temperature of training where there is one."""
+        """Summed cross-entropy of `predict`'s scores among the classes of the images' task.
+
+        They are taken over the temperature of training where there is one.
+        """
         scores = self.predict(batch)[:, task.first_label : task.first_label + len(task.classes)]  # (B, c)
         return F.cross_entropy(
             scores / getattr(self.config, "temperature", 1.0),
@@ -100,7 +101,7 @@ class Method(nn.Module, ABC):
 
     @torch.inference_mode()
     def mean_loss(self, task: Task, precision: str = "fp32", batch: int = 256) -> float:
-        """The mean of `loss_within` over a task's training images as at evaluation; nothing is learned from them."""
+        """The mean of `loss_within` over a task's training images, as at evaluation."""
         total = torch.zeros((), dtype=torch.float64, device=self.device)
         for part in task.plain(batch):
             with network_in(precision):
@@ -109,7 +110,10 @@ class Method(nn.Module, ABC):
 
     @property
     def statistics_name(self) -> str | None:
-        """The name under which runs with the same first task share its statistics, see `Trainer.once`; None where they do not."""
+        """The name under which runs with the same first task share its statistics, see `Trainer.once`.
+
+        None where they do not.
+        """
         return None
 
     def is_last(self, task: TaskInfo) -> bool:
@@ -125,7 +129,7 @@ class Method(nn.Module, ABC):
         return images
 
     def images_seen(self, task: TaskInfo, images: int) -> int:
-        """Images that pass through the network while a task of so many images is learned, as a trainer counts them."""
+        """Images that pass through the network while a task of so many is learned, as trainers count them."""
         return self.trained_images(task, images) + self.statistics_images(task, images)
 
     def forwards(self, task: TaskInfo, images: int, augmented: bool) -> int:
@@ -139,22 +143,31 @@ class Method(nn.Module, ABC):
 
     @property
     def keeps(self) -> str:
-        """What a table must say is kept of old tasks' images besides what was trained, such as "a Gaussian of features per class"; "" for nothing."""
+        """What is kept of old tasks' images besides what was trained, for tables; "" for nothing.
+
+        An example is "a Gaussian of features per class".
+        """
         return ""
 
     @property
     def prediction_passes(self) -> int:
-        """Forward passes of one image at prediction: 1, 2 with a query, as many as tasks where each has a network of its own."""
+        """Forward passes of one image at prediction.
+
+        1, 2 with a query, as many as tasks where each has a network of its own.
+        """
         return 1 + self.queries
 
     @property
     def predicts_together(self) -> int | None:
-        """Where predictions depend on the batch: how many test images, all of one task, are predicted at a time. None: any."""
+        """How many test images, all of one task, are predicted at a time where they depend on each other.
+
+        None: any number, a prediction depends on its image alone.
+        """
         return None
 
     @property
     def couples_batch(self) -> bool:
-        """Whether the loss of an image depends on those beside it, so that a batch cannot be learned in parts."""
+        """Whether an image's loss depends on those beside it, so that a batch cannot be learned in parts."""
         return False
 
     def diagnostics(self) -> dict:
@@ -166,17 +179,24 @@ class Method(nn.Module, ABC):
         return {name: value for name, value in self.state_dict().items() if not name.startswith("backbone.")}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        """Restore what `state` returned, after as many calls of `grow`. Raises RuntimeError when names or shapes differ."""
+        """Restore what `state` returned, after as many calls of `grow`.
+
+        Raises RuntimeError when names or shapes differ.
+        """
         expected = self.state()
         if set(state) != set(expected):
+            odd = sorted(set(state) ^ set(expected))[:3]
             raise RuntimeError(
-                f"the checkpoint holds {sorted(set(state) ^ set(expected))[:3]} where the method does not, or the other way round"
+                f"the checkpoint holds {odd} where the method does not, or the other way round"
             )
         self.load_state_dict(state, strict=False)
 
     @classmethod
     def trunk(cls, config: Strict) -> dict | None:
-        """JSON values that decide how the first task is trained; methods with equal ones train it alike, bit for bit. None: never shared."""
+        """JSON values that decide how the first task is trained; None: never shared.
+
+        Methods with equal ones train it alike, bit for bit.
+        """
         kind = cls.__dict__.get("TRUNK")
         return kind and {
             "trunk": kind.__name__,
@@ -198,53 +218,3 @@ class Method(nn.Module, ABC):
     def device(self):
         """Where the backbone lives."""
         return next(self.backbone.parameters()).device
-
-
-class GradientMethod(Method):
-    """A method of one phase, with the config's batch, passes and learning rate."""
-
-    def phases(self, task: TaskInfo) -> list[Phase]:
-        """That phase, made of what follows."""
-        return [
-            Phase(
-                loss=lambda batch: self.loss(batch, task),
-                optimizer=lambda: self.make_optimizer(task),
-                batch=self.config.batch,
-                passes=self.config.passes,
-                repeats=self.repeats(),
-                rate=lambda done, group: self.rate(done),
-                drop_last=self.drop_last(),
-                after_backward=lambda: self.after_backward(task),
-            )
-        ]
-
-    @abstractmethod
-    def loss(self, batch: Batch, task: TaskInfo) -> Tensor:
-        """The scalar to minimise; labels are positions in the class order."""
-
-    @abstractmethod
-    def make_optimizer(self, task: TaskInfo) -> optim.Optimizer:
-        """A fresh optimizer for the task; it projects finished updates where `projections` names some."""
-
-    def projections(self, task: TaskInfo) -> list[Projection]:
-        """The parameters whose finished update is projected, and how; none unless a subclass says so."""
-        return []
-
-    def repeats(self) -> int:
-        """Passes that share one shuffle (and one learning rate)."""
-        return 1
-
-    def rate(self, done: int) -> float:
-        """Factor on the learning rate after `done` passes of the task."""
-        return 1.0
-
-    def drop_last(self) -> bool:
-        """Whether a pass leaves out its last partial batch, as some published code does (option `drop_last`)."""
-        return getattr(self.config, "drop_last", False)
-
-    def after_backward(self, task: TaskInfo) -> None:
-        """Called between backward and the optimiser's step: a method that projects gradients edits `.grad` here."""
-
-    def statistics_images(self, task: TaskInfo, images: int) -> int:
-        """None, unless a subclass wants some."""
-        return 0

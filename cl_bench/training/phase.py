@@ -1,4 +1,4 @@
-"""One optimisation over a task: what is minimised, with what, and how often the images pass."""
+"""One optimization over a task: what is minimized, with what, and how often the images pass."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,26 +10,27 @@ from cl_bench.data.batch import Batch
 
 @dataclass(frozen=True)
 class Phase:
-    """A method learns a task in phases, one after the other; a paper with two stages has two. Costs are counted from the same values.
+    """What a method optimizes in one stage of a task; a paper with two stages has two phases.
 
-    A pass shows every image once. The passes of a task are numbered through all its phases, so that none repeats the shuffle or the
-    augmentation of another.
+    Costs are counted from the same values. A pass shows every image once. The passes of a task are numbered
+    through all its phases, so that none repeats the shuffle or the augmentation of another.
     """
 
-    loss: Callable[[Batch], Tensor]  # the scalar to minimise
+    loss: Callable[[Batch], Tensor]  # the scalar to minimize
     optimizer: Callable[[], optim.Optimizer]  # makes a new one; its parameters are what the phase trains
     batch: int
     passes: int
     repeats: int = 1  # passes that share one shuffle and one learning rate
-    rate: Callable[[int, dict], float] = lambda done, group: (
-        1.0
-    )  # factor on a parameter group's learning rate after `done` passes
+    # factor on a parameter group's learning rate after `done` passes
+    rate: Callable[[int, dict], float] = lambda done, group: 1.0
     drop_last: bool = False  # leave out the last partial batch of a shuffle
     after_backward: Callable[[], None] = lambda: None  # between backward and step: gradients may be edited
     after_step: Callable[[], None] = lambda: None
     name: str = "training"  # in messages
     advice: str = "lower learning_rate"  # what to do when its loss is not finite
-    forwards: int = 2  # forward-equivalents of an image: one forward and one backward to the inputs; 3 where all weights get a gradient
+    # forward-equivalents of an image: one forward and one backward to the inputs; 3 where all weights get a
+    # gradient
+    forwards: int = 2
 
     def image_passes(self, images: int) -> int:
         """Images that pass forward and backward on a task of so many images; in constant time."""

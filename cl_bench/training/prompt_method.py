@@ -11,7 +11,7 @@ from cl_bench.data.stream import StreamInfo, TaskInfo
 from cl_bench.nn.backbone import Backbone
 from cl_bench.nn.projection import adam
 from cl_bench.nn.prompts import DeepPrompts
-from cl_bench.training.method import GradientMethod
+from cl_bench.training.gradient_method import GradientMethod
 from cl_bench.training.work import Extra
 
 

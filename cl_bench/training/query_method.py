@@ -1,8 +1,9 @@
 """Methods that choose prompts by a query: the common body of L2P, DualPrompt and CODA-Prompt.
 
-The query of an image is its class token after the final norm of the frozen, un-prompted network: computed once per image where the image always
-enters in the same way, else one more forward pass on the same weights. Cross-entropy over the current task's classes, which equals masking all
-other scores with minus infinity; Adam without weight decay, new for every task; global gradient norm clipped.
+The query of an image is its class token after the final norm of the frozen, un-prompted network: computed
+once per image where the image always enters in the same way, else one more forward pass on the same weights.
+Cross-entropy over the current task's classes, which equals masking all other scores with minus infinity; Adam
+without weight decay, new for every task; global gradient norm clipped.
 """
 
 from abc import abstractmethod
@@ -21,7 +22,7 @@ from cl_bench.nn.backbone import Backbone, require_class_token
 from cl_bench.nn.heads import HeadInit, TaskHeads, new_head
 from cl_bench.nn.pool import tally
 from cl_bench.nn.projection import adam
-from cl_bench.training.method import GradientMethod
+from cl_bench.training.gradient_method import GradientMethod
 from cl_bench.training.trainer import Trainer
 
 
@@ -35,7 +36,8 @@ class QueryTuningConfig(Strict):
     head_init: HeadInit = (
         "normal"  # std 0.02 and zero bias (public ports), or U(-1/sqrt(D), 1/sqrt(D)) for both
     )
-    # classes that compete at prediction: those learned, or (public ports) also those to come, with untrained rows of the head
+    # classes that compete at prediction: those learned, or (public ports) also those to come, with untrained
+    # rows of the head
     eval_classes: Literal["seen", "all"] = "seen"
 
 
@@ -105,7 +107,10 @@ class QueryTuning(GradientMethod):
         return [*self.trained_prompts(), *self.head.heads[-1].parameters()]
 
     def forwards(self, task: TaskInfo, images: int, augmented: bool) -> int:
-        """As for every method, and the queries: one an image where images enter unchanged, else one a step and one for statistics."""
+        """As for every method, and the queries.
+
+        These are one an image where images enter unchanged, else one a step and one for statistics.
+        """
         asked = self.trained_images(task, images) + self.statistics_query * self.statistics_images(
             task, images
         )
@@ -147,7 +152,7 @@ class QueryTuning(GradientMethod):
         return {name: counts.tolist() for name, counts in self.counts.items()}
 
     def predict(self, batch: Batch) -> Tensor:
-        """Scores of all classes seen, (B, K_seen), or with `eval_classes=all` of all classes of the stream."""
+        """Scores of all classes seen, (B, K_seen), or of all of the stream with `eval_classes=all`."""
         return self.classify(self.represent(batch.images, batch.frozen_features(self.backbone)))
 
     def classify(self, features: Tensor) -> Tensor:

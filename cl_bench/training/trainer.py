@@ -55,13 +55,9 @@ class Trainer:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     precision: str = "fp32"
     report: Callable[[Progress], None] = lambda progress: None
-    micro_batch: int | None = (
-        None  # images that go through the network at a time; gradients of a batch are summed
-    )
+    micro_batch: int | None = None  # images at a time in the network; gradients of a batch are summed
     accuracy: float | None = None  # after the task before, to be reported
-    first_task: FirstTask = field(
-        default_factory=FirstTask
-    )  # another one while learning the first task, where runs share it
+    first_task: FirstTask = field(default_factory=FirstTask)  # another while the first is learned, if shared
     group: ProcessGroup = ALONE  # the processes that share each batch
     images_seen: int = 0
     passes: int = 0  # of the task so far, through all its phases
@@ -70,14 +66,14 @@ class Trainer:
     def fit(self, task: Task, phase: Phase, planned: int | None = None) -> None:
         """Minimise the phase's loss over the task's images; `planned` are the passes of all its phases.
 
-        The last partial batch of a shuffle is included unless the phase drops it. Passes that are shuffled together may bring an image twice into
-        a batch. Raises RunFailed when the loss is not finite or no batch is left.
+        The last partial batch of a shuffle is included unless the phase drops it. Passes that are shuffled
+        together may bring an image twice into a batch. Raises RunFailed when the loss is not finite or no
+        batch is left.
         """
         if phase.drop_last and phase.repeats * len(task) < phase.batch:
             few = f"{len(task)} images, batch {phase.batch}"
-            raise RunFailed(
-                f"drop_last leaves nothing of task {task.index + 1}: {few}; give drop_last=off or a smaller batch"
-            )
+            left = f"drop_last leaves nothing of task {task.index + 1}: {few}"
+            raise RunFailed(f"{left}; give drop_last=off or a smaller batch")
         optimizer = phase.optimizer()
         rates = [group["lr"] for group in optimizer.param_groups]
         for done in range(0, phase.passes, phase.repeats):
@@ -98,7 +94,10 @@ class Trainer:
     def fit_samples(
         self, task: TaskInfo, draw: Callable[[int], Iterable[Batch]], phase: Phase
     ) -> list[float]:
-        """The same over samples that `draw(pass)` makes, batch by batch, in every process alike; the mean loss of each pass. Raises RunFailed."""
+        """The same over samples that `draw(pass)` makes, batch by batch; the mean loss of each pass.
+
+        Every process does all of it alike. Raises RunFailed.
+        """
         optimizer, means = phase.optimizer(), []
         rates = [group["lr"] for group in optimizer.param_groups]
         for done in range(phase.passes):
@@ -159,7 +158,10 @@ class Trainer:
         return image_of[by_pass], self.passes + pass_of[by_pass]
 
     def _backward(self, loss: Callable[[Batch], Tensor], batch: Batch, size: int) -> Tensor:
-        """The loss of a batch, or of this process's share of its `size` images; its gradient is added to the parameters'."""
+        """The loss of a batch, or of this process's share of its `size` images.
+
+        Its gradient is added to the parameters'.
+        """
         total = torch.zeros((), device=self.device)
         for part in batch.split(self.micro_batch or max(1, len(batch))):
             with network_in(self.precision):
@@ -171,15 +173,19 @@ class Trainer:
         return total
 
     def once(self, name: str, compute: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
-        """`compute()`, or what it returned for another run with the same first task; the name says all that it depends on besides."""
+        """`compute()`, or what it returned for another run with the same first task.
+
+        The name says all that it depends on besides.
+        """
         return self.first_task.once(name, compute, self)
 
     def plain(
         self, task: Task, batch: int, chosen: np.ndarray | None = None, shared: bool = False
     ) -> Iterator[Batch]:
-        """The task's images as at evaluation, counted; for statistics, in full precision and without gradients.
+        """The task's images as at evaluation, counted: for statistics, in fp32 and without gradients.
 
-        With `shared` each process of a run sees its share of every batch; whoever sums over them calls `group.all_reduce_sum`.
+        With `shared` each process of a run sees its share of every batch; whoever sums over them calls
+        `group.all_reduce_sum`.
         """
         chosen = np.arange(len(task)) if chosen is None else chosen
         with torch.no_grad():

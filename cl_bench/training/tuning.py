@@ -1,8 +1,8 @@
-"""Sequential fine-tuning: something inside the network and one linear head per task, trained on the current task's classes.
+"""Sequential fine-tuning: something inside the network and a linear head per task, on its own classes.
 
-Cross-entropy of the current head's scores over a temperature, Adam with coupled weight decay, new for every task; at prediction the scores of all
-heads stand side by side. Nothing acts against forgetting: these are the baselines that every method has to beat, and, with all classes
-as one task, the bounds that none should reach.
+Cross-entropy of the current head's scores over a temperature, Adam with coupled weight decay, new for every
+task; at prediction the scores of all heads stand side by side. Nothing acts against forgetting: these are the
+baselines that every method has to beat, and, with all classes as one task, the bounds that none should reach.
 """
 
 import math
@@ -19,7 +19,7 @@ from cl_bench.data.batch import Batch
 from cl_bench.data.stream import StreamInfo, TaskInfo
 from cl_bench.nn.backbone import Backbone
 from cl_bench.nn.heads import HeadInit, TaskHeads
-from cl_bench.training.method import GradientMethod
+from cl_bench.training.gradient_method import GradientMethod
 from cl_bench.training.work import Extra, through
 
 

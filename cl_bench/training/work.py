@@ -1,6 +1,7 @@
-"""How much a run computes besides the frozen network's own passes, roughly: multiply-adds of attention and MLP with the method's keys and tokens.
+"""How much a run computes besides the frozen network's own passes, roughly.
 
-Planning compares methods and settings on one network with it. It knows nothing of kernels and memory bandwidth: seconds come from what was
+It counts multiply-adds of attention and MLP with the method's keys and tokens. Planning compares methods and
+settings on one network with it. It knows nothing of kernels and memory bandwidth: seconds come from what was
 measured, and are scaled by the work that a setting has more or less of.
 """
 
@@ -14,14 +15,14 @@ EIGEN = 10  # multiply-adds of a decomposition of an n x n matrix, in n^3
 
 @dataclass(frozen=True)
 class Extra:
-    """What a method adds to the frozen network's own work on an image. All but the first two are multiply-adds, or bytes."""
+    """What a method adds to the frozen network's own work on an image.
 
-    keys: Mapping[int, int] = field(
-        default_factory=dict
-    )  # block -> keys and values that an image's tokens attend to besides themselves
-    tokens: Mapping[int, int] = field(
-        default_factory=dict
-    )  # block -> tokens that join the image's there and stay
+    All but the first two are multiply-adds, or bytes.
+    """
+
+    # block -> keys and values that an image's tokens attend to besides themselves
+    keys: Mapping[int, int] = field(default_factory=dict)
+    tokens: Mapping[int, int] = field(default_factory=dict)  # block -> tokens that join the image's and stay
     image: float = 0.0  # for each image: choosing and mixing prompts
     step: float = 0.0  # for each batch that is trained on: projecting prompts and updates
     statistics: float = 0.0  # for each image of the statistics after a task, besides its pass
@@ -30,7 +31,7 @@ class Extra:
 
 
 def of_pool(P: torch.Tensor, pool: int, chosen: int, carried: bool) -> Extra:
-    """Choosing so many prompts of a pool P (L, S * m, D) for an image, as keys or as tokens that are `carried` on.
+    """Choosing prompts of a pool P (L, S * m, D) for an image, as keys or as tokens that are `carried`.
 
     As keys the whole pool is projected once a step.
     """
@@ -43,20 +44,20 @@ def of_pool(P: torch.Tensor, pool: int, chosen: int, carried: bool) -> Extra:
 
 
 def of_components(layers: int, components: int, length: int, width: int) -> Extra:
-    """Prefixes of `length` / 2 keys and as many values in so many blocks, each a weighted sum of components."""
+    """Prefixes of `length` / 2 keys and values in so many blocks, each a weighted sum of components."""
     weighing, mixing = 2.0, float(length)
     image = layers * float(components) * width * (weighing + mixing)
     return Extra(keys=dict.fromkeys(range(layers), length // 2), image=image)
 
 
 def of_ridge(image: float, length: int) -> Extra:
-    """Features of so many entries that take `image` multiply-adds, their moments, and as many equations a task."""
+    """Features of so many entries that take `image` multiply-adds, their moments, and their equations."""
     M = float(length)
     return Extra(image=image, statistics=M * M, task=M**3 / 3, working_bytes=16 * M * M)
 
 
 def with_refinement(found: Extra, head: torch.nn.Linear, passes: int, features: int) -> Extra:
-    """With passes over so many features, each drawn from a Gaussian, in which a linear map is trained after a task."""
+    """With passes over features drawn from Gaussians, on which a linear map is trained after a task."""
     (E, D), drawn = head.weight.shape, float(features)
     return replace(found, task=passes * drawn * D * (D / 2 + 3 * E), working_bytes=4 * drawn * D)
 
@@ -64,8 +65,10 @@ def with_refinement(found: Extra, head: torch.nn.Linear, passes: int, features: 
 def with_null_spaces(
     found: Extra, P: torch.Tensor, vit: torch.nn.Module, b1: bool, b2: bool, blocks: int
 ) -> Extra:
-    """With both projections of every update of prompts P (L, M, D), the second moments of their attention, and the null spaces of these; B_2
-    has so many diagonal blocks."""
+    """With both projections of updates of prompts P (L, M, D), their attention's moments, and null spaces.
+
+    B_2 has so many diagonal blocks.
+    """
     layers, M, D = map(float, P.shape)
     rows = vit.blocks[0].attn.num_heads * (vit.patch_embed.num_patches + vit.num_prefix_tokens)
     return replace(
@@ -79,7 +82,7 @@ def with_null_spaces(
 
 @dataclass(frozen=True)
 class Work:
-    """Multiply-adds of one image's pass through the bare network and under prompts, and what learning adds to it."""
+    """Multiply-adds of an image's pass through the bare network and under prompts, and those of learning."""
 
     bare: float
     image: float
@@ -88,7 +91,7 @@ class Work:
 
     @property
     def learning(self) -> float:
-        """A pass of training, of which a step has a forward and a backward one, in passes through the bare network."""
+        """A pass of training, forward and backward, in passes through the bare network."""
         return (self.image + self.extra.step / self.batch / 2) / self.bare
 
     @property
@@ -97,11 +100,12 @@ class Work:
         return self.image / self.bare
 
     def of_learning(self, images: int, statistics: int, tasks: int) -> float:
-        """Learning so many tasks with so many image passes, of which some are for statistics, in passes through the bare network."""
-        return (
-            images * self.learning
-            + (statistics * self.extra.statistics + tasks * self.extra.task) / self.bare
-        )
+        """Learning so many tasks with so many image passes, in passes through the bare network.
+
+        Some of the image passes are for statistics.
+        """
+        added = statistics * self.extra.statistics + tasks * self.extra.task
+        return images * self.learning + added / self.bare
 
 
 def tokens(vit: torch.nn.Module) -> int:
@@ -110,7 +114,7 @@ def tokens(vit: torch.nn.Module) -> int:
 
 
 def through(vit: torch.nn.Module, module: torch.nn.Module) -> float:
-    """Multiply-adds of an image all of whose tokens pass every matrix of a module once, in the last block too."""
+    """Multiply-adds of an image all of whose tokens pass every matrix of a module, in the last block too."""
     return float(tokens(vit)) * sum(parameter.numel() for parameter in module.parameters())
 
 
@@ -123,32 +127,30 @@ def of(method: torch.nn.Module, images: int) -> Work:
 
 
 def _network(vit: torch.nn.Module, extra: Extra, read: int | None) -> float:
-    """Multiply-adds of one image's forward pass; the last block computes the first `read` tokens alone (None: all)."""
+    """Multiply-adds of one image's forward pass; the last block computes `read` tokens alone (None: all)."""
     count = tokens(vit)
     total = float(vit.patch_embed.num_patches * vit.patch_embed.proj.weight.numel())
     for index, block in enumerate(vit.blocks):
         count += extra.tokens.get(index, 0)
         asking = count if read is None or index < len(vit.blocks) - 1 else read
         D, inner, hidden = vit.embed_dim, block.attn.proj.in_features, block.mlp.fc1.out_features
-        total += 2.0 * count * D * inner + 2.0 * asking * D * (
-            inner + hidden
-        )  # keys and values; queries, output and MLP
+        total += 2.0 * count * D * inner  # keys and values
+        total += 2.0 * asking * D * (inner + hidden)  # queries, output and MLP
         total += 2.0 * asking * (count + extra.keys.get(index, 0)) * inner
     return total
 
 
 def memory_bytes(method: torch.nn.Module, images: int) -> float:
-    """What learning takes at least besides the network: state, gradients, Adam's two moments, and the attention of a batch on added keys."""
+    """What learning takes at least besides the network.
+
+    State, gradients, Adam's two moments, and the attention of a batch on added keys.
+    """
     extra, vit = method.extra(), method.backbone.vit
     state = sum(_bytes(value) for value in method.state().values())
     trained = sum(_bytes(parameter) for parameter in method.parameters() if parameter.requires_grad)
     batch = min(images, getattr(method.config, "batch", 1))
-    return (
-        state
-        + 3 * trained
-        + batch * (_attention_bytes(vit, extra) - _attention_bytes(vit, Extra()))
-        + extra.working_bytes
-    )
+    attention = _attention_bytes(vit, extra) - _attention_bytes(vit, Extra())
+    return state + 3 * trained + batch * attention + extra.working_bytes
 
 
 def _attention_bytes(vit: torch.nn.Module, extra: Extra) -> float:

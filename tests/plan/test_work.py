@@ -20,7 +20,7 @@ from cl_bench.plan.plan import make_plan
 from cl_bench.plan.request import Request
 from cl_bench.records.store import Store
 from cl_bench.training import work
-from cl_bench.training.method import GradientMethod
+from cl_bench.training.gradient_method import GradientMethod
 from cl_bench.training.phase import Phase
 
 IMAGES = 16
