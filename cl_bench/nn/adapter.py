@@ -16,32 +16,23 @@ class Adapters(nn.Module, Edits):
     """
 
     def __init__(
-        self,
-        depth: int,
-        width: int,
-        bottleneck: int,
-        generator: torch.Generator,
-        scale: float = 0.1,
+        self, depth: int, width: int, bottleneck: int, generator: torch.Generator, scale: float = 0.1,
         dropout: float = 0.0,
-    ):
+    ):  # fmt: skip
         super().__init__()
         self.scale, self.dropout = scale, dropout
         bound = width**-0.5
-        self.down = nn.Parameter(
-            torch.empty(depth, bottleneck, width).uniform_(-bound, bound, generator=generator)
-        )
+        down = torch.empty(depth, bottleneck, width).uniform_(-bound, bound, generator=generator)
+        self.down = nn.Parameter(down)
         self.down_bias = nn.Parameter(torch.zeros(depth, bottleneck))
-        self.up, self.up_bias = (
-            nn.Parameter(torch.zeros(depth, width, bottleneck)),
-            nn.Parameter(torch.zeros(depth, width)),
-        )
+        self.up = nn.Parameter(torch.zeros(depth, width, bottleneck))
+        self.up_bias = nn.Parameter(torch.zeros(depth, width))
         self.train(False)
 
     def beside_mlp(self, l: int, x: Tensor) -> Tensor | None:
         """scale up(relu(down x)) (B, N, D)."""
         if l >= len(self.down):
             return None
-        hidden = F.relu(F.linear(x, self.down[l], self.down_bias[l]))
-        return self.scale * F.linear(
-            F.dropout(hidden, self.dropout, self.training), self.up[l], self.up_bias[l]
-        )
+        hidden = F.relu(F.linear(x, self.down[l], self.down_bias[l]))  # (B, N, r)
+        hidden = F.dropout(hidden, self.dropout, self.training)
+        return self.scale * F.linear(hidden, self.up[l], self.up_bias[l])

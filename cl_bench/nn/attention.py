@@ -46,9 +46,8 @@ def prompt_keys_values(attn: nn.Module, prompts: Tensor) -> tuple[Tensor, Tensor
     """k, v, each ((B,) H, M, d), of normalised prompts ((B,) M, D)."""
     inner = attn.qkv.out_features // 3
     bias = None if attn.qkv.bias is None else attn.qkv.bias[inner:]
-    k, v = (
-        split_heads(attn, part) for part in F.linear(prompts, attn.qkv.weight[inner:], bias).chunk(2, dim=-1)
-    )
+    projected = F.linear(prompts, attn.qkv.weight[inner:], bias)
+    k, v = (split_heads(attn, part) for part in projected.chunk(2, dim=-1))
     return attn.k_norm(k), v
 
 
@@ -103,11 +102,9 @@ def attention_with(
 
 def mixed_values(attn: nn.Module, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """softmax(q k' * scale) v, (B, H, N, d)."""
-    return (
-        attention_map(attn, q, k) @ v
-        if explicit(q)
-        else F.scaled_dot_product_attention(q, k, v, scale=attn.scale)
-    )
+    if explicit(q):
+        return attention_map(attn, q, k) @ v
+    return F.scaled_dot_product_attention(q, k, v, scale=attn.scale)
 
 
 def with_extra(own: Tensor, more: Tensor) -> Tensor:

@@ -64,9 +64,8 @@ def resolve(name: str, image_size: int | None, weights: str | None) -> BackboneS
     if tag and tag not in tags:
         raise unknown(f"checkpoint of open_clip model {model}", tag, tags)
     if not tag and not weights:
-        pairs = (
-            ", ".join(f"{PREFIX}{model}/{one}" for one in tags) or "none is published: give --weights FILE"
-        )
+        pairs = ", ".join(f"{PREFIX}{model}/{one}" for one in tags)
+        pairs = pairs or "none is published: give --weights FILE"
         raise InputError(f"backbone {name!r} names several checkpoints; give one of: {pairs}")
     if weights and not Path(weights).is_file():
         raise InputError(f"no weights file {weights!r}; expected open_clip's own parameter names")

@@ -1,4 +1,4 @@
-"""One Gaussian per class: mean and covariance of features, factorised once and stored packed."""
+"""One Gaussian per class: mean and covariance of features, factorized once and stored packed."""
 
 import torch
 from torch import Tensor
@@ -18,8 +18,8 @@ def fit(features: Tensor, ridge: float) -> tuple[Tensor, Tensor]:
     """
     x = features.double()
     mean = x.mean(0)
-    centred = x - mean
-    covariance = centred.T @ centred / max(1, len(x) - 1)
+    centered = x - mean
+    covariance = centered.T @ centered / max(1, len(x) - 1)
     covariance.diagonal().add_(ridge)
     factor = torch.linalg.cholesky(covariance)
     rows, columns = torch.tril_indices(*factor.shape, device=factor.device)

@@ -7,9 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-HeadInit = Literal[
-    "normal", "uniform"
-]  # std 0.02 and zero bias (timm), or U(-1/sqrt(D), 1/sqrt(D)) (torch.nn.Linear)
+# std 0.02 and zero bias (timm), or U(-1/sqrt(D), 1/sqrt(D)) (torch.nn.Linear)
+HeadInit = Literal["normal", "uniform"]
 
 
 def new_head(width: int, classes: int, init: HeadInit, generator: torch.Generator) -> nn.Linear:
@@ -44,9 +43,8 @@ class TaskHeads(nn.Module):
         second starts from the first; every other one is "uniform".
         """
         first = not self.heads
-        head = new_head(
-            self.width, classes, ("normal" if first else "uniform") if init == "warm" else init, generator
-        )
+        drawn = ("normal" if first else "uniform") if init == "warm" else init
+        head = new_head(self.width, classes, drawn, generator)
         if init == "warm" and len(self.heads) == 1 and self.heads[0].out_features == classes:
             head = copy.deepcopy(self.heads[0])
         self.heads.requires_grad_(False)

@@ -54,10 +54,8 @@ def compile_all(say: Callable[[str], None], sizes: Collection[int], **settings) 
     out to be many: a graph for any size would be slower for all.
     """
     config = torch._dynamo.config
-    limit = (
-        "recompile_limit" if hasattr(config, "recompile_limit") else "cache_size_limit"
-    )  # before torch 2.6
-    setattr(config, limit, GRAPHS)
+    now, before = "recompile_limit", "cache_size_limit"  # since torch 2.6, and until then
+    setattr(config, now if hasattr(config, now) else before, GRAPHS)
     for kernel in Kernel.known:
         kernel.compile(say, sizes, **settings)
 

@@ -19,14 +19,9 @@ class LoRA(nn.Module, Edits):
     """
 
     def __init__(
-        self,
-        depth: int,
-        width: int,
-        rank: int,
-        targets: Sequence[str],
-        generator: torch.Generator,
+        self, depth: int, width: int, rank: int, targets: Sequence[str], generator: torch.Generator,
         scale: float = 1.0,
-    ):
+    ):  # fmt: skip
         super().__init__()
         unknown = [target for target in targets if target not in QKV]
         if unknown or not targets or len(set(targets)) < len(targets):
@@ -34,9 +29,8 @@ class LoRA(nn.Module, Edits):
             raise InputError(f"targets={''.join(targets)!r} is not usable; expected {expected}")
         self.targets, self.scale, self.width = sorted(QKV.index(target) for target in targets), scale, width
         bound = width**-0.5
-        self.A = nn.Parameter(
-            torch.empty(depth, len(targets), rank, width).uniform_(-bound, bound, generator=generator)
-        )
+        A = torch.empty(depth, len(targets), rank, width)
+        self.A = nn.Parameter(A.uniform_(-bound, bound, generator=generator))
         self.B = nn.Parameter(torch.zeros(depth, len(targets), width, rank))
 
     def linear(self, l: int, name: str, own: nn.Module) -> Callable[[Tensor], Tensor]:

@@ -95,10 +95,8 @@ def keep_norm_outside(K: Tensor, old: Tensor, outside_of: Callable[[Tensor], Ten
     `old` too.
     """
     outside, outside_old = outside_of(K), outside_of(old)
-    lengths = outside_old.norm(dim=1, keepdim=True) / outside.norm(dim=1, keepdim=True).clamp(
-        min=torch.finfo(K.dtype).tiny
-    )
-    return K - outside + outside * lengths
+    length, length_old = (part.norm(dim=1, keepdim=True) for part in (outside, outside_old))
+    return K - outside + outside * (length_old / length.clamp(min=torch.finfo(K.dtype).tiny))
 
 
 def shares_outside_null(deltas: Tensor, C: Tensor, rule: Nullity) -> list[float]:
@@ -145,9 +143,9 @@ def between(B2: Tensor | None, U: Tensor, B1: Tensor | None) -> Tensor:
 
 def ln_loss(P: Tensor, P_prev: Tensor, reduction: str) -> Tensor:
     """L_LN (eq. 27): change of every prompt's mean and (biased) standard deviation, summed over blocks."""
-    drift = (P.mean(2) - P_prev.mean(2)).abs() + (
-        P.std(2, correction=0) - P_prev.std(2, correction=0)
-    ).abs()  # (L, M)
+    of_mean = (P.mean(2) - P_prev.mean(2)).abs()  # (L, M)
+    of_std = (P.std(2, correction=0) - P_prev.std(2, correction=0)).abs()
+    drift = of_mean + of_std
     return drift.sum() if reduction == "l1" else drift.mean(1).sum()
 
 

@@ -21,9 +21,9 @@ class Ridge(nn.Module):
 
     def grow(self, classes: int) -> None:
         """Make room for so many more classes."""
-        self.Q, self.W = (
-            torch.cat([known, known.new_zeros(len(known), classes)], dim=1) for known in (self.Q, self.W)
-        )
+        room = self.Q.new_zeros(len(self.Q), classes)
+        self.Q = torch.cat([self.Q, room], dim=1)
+        self.W = torch.cat([self.W, room.to(self.W)], dim=1)
 
     def add(self, phi: Tensor, labels: Tensor) -> None:
         """Features phi (B, M) of images of classes (B,), as positions."""
@@ -63,7 +63,6 @@ def choose_strength(phi: Tensor, labels: Tensor, classes: int, fitted: int) -> t
         values, vectors = torch.linalg.eigh(X.T @ X)
         left, right = held @ vectors, vectors.T @ (X.T @ Y[:fitted])
     values = values.clamp(min=0)
-    errors = [
-        float((left / (values + strength) @ right - Y[fitted:]).square().mean()) for strength in STRENGTHS
-    ]
+    residuals = (left / (values + strength) @ right - Y[fitted:] for strength in STRENGTHS)
+    errors = [float(residual.square().mean()) for residual in residuals]
     return STRENGTHS[min(range(len(errors)), key=errors.__getitem__)], errors

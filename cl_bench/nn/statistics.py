@@ -14,16 +14,8 @@ from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cl_bench.nn.attention import (
-    attention_map,
-    attention_with,
-    explicit,
-    merge_heads,
-    mixed_values,
-    queries,
-    queries_keys_values,
-    with_extra,
-)
+from cl_bench.nn import attention
+from cl_bench.nn.attention import queries
 from cl_bench.nn.edits import Edits, Watched
 from cl_bench.nn.forward import embedded, through_blocks
 from cl_bench.nn.prompts import ExtraKeys
@@ -52,16 +44,17 @@ class AttentionMoments:
     ) -> Tensor:
         attn, tokens = block.attn, block.norm1(x)
         if index >= len(self.weights):
-            return attention_with(attn, tokens, read=read)
-        wanted, k, v = queries_keys_values(attn, tokens, read)  # (B, H, read or N, d), (B, H, N, d)
-        k, v = (
-            with_extra(own, more) for own, more in zip((k, v), prompts.keys_values(index, block), strict=True)
-        )
+            return attention.attention_with(attn, tokens, read=read)
+        wanted, k, v = attention.queries_keys_values(attn, tokens, read)  # (B, H, read or N, d), (B, H, N, d)
+        more_k, more_v = prompts.keys_values(index, block)
+        k, v = attention.with_extra(k, more_k), attention.with_extra(v, more_v)
         picked = prompts.rows.to(v.dtype)  # (M, R) or (B, M, R)
         q = wanted if read is None else queries(attn, tokens)  # (B, H, N, d)
         mixed, s_p = self._mixed(attn, q, k, v, picked if picked.dim() == 2 else picked[:, None])
         if read is not None:
-            mixed = mixed_values(attn, wanted, k, v)  # to the last bit what is computed where nobody observes
+            mixed = attention.mixed_values(
+                attn, wanted, k, v
+            )  # to the last bit what is computed where nobody observes
         s_p = s_p.flatten(0, 2)  # (B * H * N, R)
         q_h = q.transpose(0, 1).flatten(1, 2)  # (H, B * N, d)
         rows = len(s_p) if self.batch_means else 1
@@ -69,7 +62,7 @@ class AttentionMoments:
         self.weights[index] += s_p.T @ s_p / rows
         if index == 0:
             self.rows += len(s_p)
-        return merge_heads(attn, mixed, tokens[:, :read])
+        return attention.merge_heads(attn, mixed, tokens[:, :read])
 
     @staticmethod
     def _mixed(attn: nn.Module, q: Tensor, k: Tensor, v: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -78,12 +71,11 @@ class AttentionMoments:
         Of the N + M keys the last M stand for prompts, `rows` ((B, 1,) M, R).
         """
         count, d = rows.shape[-1], q.shape[-1]
-        if explicit(q):
-            weights = attention_map(attn, q, k)
+        if attention.explicit(q):
+            weights = attention.attention_map(attn, q, k)
             return weights @ v, weights[..., -rows.shape[-2] :] @ rows
-        one_hot = F.pad(rows, (0, 0, k.shape[2] - rows.shape[-2], 0)).expand(
-            *v.shape[:2], -1, -1
-        )  # (B, H, N + M, R)
+        one_hot = F.pad(rows, (0, 0, k.shape[2] - rows.shape[-2], 0))
+        one_hot = one_hot.expand(*v.shape[:2], -1, -1)  # (B, H, N + M, R)
         # queries and keys are padded with zeros, since fused kernels want equal lengths
         mixed = F.scaled_dot_product_attention(
             F.pad(q, (0, count)), F.pad(k, (0, count)), torch.cat([v, one_hot], dim=3), scale=attn.scale
@@ -92,11 +84,8 @@ class AttentionMoments:
 
     def sums(self) -> dict[str, Tensor]:
         """All that was accumulated."""
-        return {
-            "queries": self.queries,
-            "weights": self.weights,
-            "rows": torch.tensor(self.rows, device=self.queries.device),
-        }
+        rows = torch.tensor(self.rows, device=self.queries.device)
+        return {"queries": self.queries, "weights": self.weights, "rows": rows}
 
     def take(self, sums: dict[str, Tensor]) -> None:
         """Go on from what `sums` returned."""
@@ -111,16 +100,14 @@ class AttentionMoments:
         omega1 = []
         for block, gram in zip(self.vit.blocks, self.queries, strict=False):
             inner = block.attn.qkv.out_features // 3
-            w_k = (
-                block.attn.qkv.weight[inner : 2 * inner].double().unflatten(0, (block.attn.num_heads, -1))
-            )  # (H, d, D)
+            w_k = block.attn.qkv.weight[inner : 2 * inner].double()
+            w_k = w_k.unflatten(0, (block.attn.num_heads, -1))  # (H, d, D)
             omega1.append((w_k.transpose(1, 2) @ gram @ w_k).sum(0))
         first, second = torch.stack(omega1), self.weights.clone()
         if exact is None:
             return first, second
-        alpha = torch.stack(
-            [block.norm1.weight.double() for block in self.vit.blocks[: len(exact)]]
-        )  # (L, D)
+        scales = [block.norm1.weight.double() for block in self.vit.blocks[: len(exact)]]
+        alpha = torch.stack(scales)  # (L, D)
         sigma = exact.double().std(dim=2, correction=0)  # (L, M)
         return alpha[:, :, None] * first * alpha[:, None, :], second / (sigma[:, :, None] * sigma[:, None, :])
 
@@ -165,12 +152,8 @@ class QueryMoments:
 
     def __init__(self, layers: int, vit: nn.Module):
         heads, d = vit.blocks[0].attn.num_heads, vit.blocks[0].attn.head_dim
-        self.rows, self.sums = (
-            0,
-            torch.zeros(
-                layers, heads, d, d, dtype=torch.float64, device=vit.blocks[0].attn.qkv.weight.device
-            ),
-        )
+        device, self.rows = vit.blocks[0].attn.qkv.weight.device, 0
+        self.sums = torch.zeros(layers, heads, d, d, dtype=torch.float64, device=device)
 
     def observing(self, prompts: ExtraKeys) -> Watched:
         """Exactly the prompts' own attention, which sums each batch's moments as it goes."""
@@ -193,7 +176,5 @@ class QueryMoments:
 def block_queries(vit: VisionTransformer, images: Tensor, edits: Edits, index: int) -> Tensor:
     """Attention queries q (B, H, N, d) of block `index` under the edits."""
     block = vit.blocks[index]
-    return queries(
-        block.attn,
-        block.norm1(edits.tokens(index, through_blocks(vit, embedded(vit, images), edits, until=index))),
-    )
+    x = through_blocks(vit, embedded(vit, images), edits, until=index)
+    return queries(block.attn, block.norm1(edits.tokens(index, x)))

@@ -32,11 +32,10 @@ def read(path: str) -> dict[str, Tensor]:
     try:
         if not Path(path).stat().st_size:
             raise InputError(f"cannot read weights {path}: the file is empty; copy or download it again")
-        state = (
-            load_file(path)
-            if path.endswith(".safetensors")
-            else _only_set(torch.load(path, map_location="cpu", weights_only=True), path)
-        )
+        if path.endswith(".safetensors"):
+            state = load_file(path)
+        else:
+            state = _only_set(torch.load(path, map_location="cpu", weights_only=True), path)
     except InputError:
         raise
     except Exception as error:  # each reader has its own exceptions for a file that is none of its kind
@@ -44,13 +43,9 @@ def read(path: str) -> dict[str, Tensor]:
             f"cannot read weights {path}: {_reason(error)}; expected .safetensors, or .pth with tensors only"
         ) from error
     state = {key: value.detach() for key, value in state.items() if not key.startswith(HEADS)}
-    odd = [
-        key
-        for key, value in state.items()
-        if value.layout != torch.strided or value.is_quantized or value.is_complex()
-    ]
-    if odd:
-        raise InputError(f"weights {path}: {odd[0]} is sparse, quantized or complex; expected plain numbers")
+    for key, value in state.items():
+        if value.layout != torch.strided or value.is_quantized or value.is_complex():
+            raise InputError(f"weights {path}: {key} is sparse, quantized or complex; expected plain numbers")
     state = {key: value.float() if value.is_floating_point() else value for key, value in state.items()}
     bad = [key for key, value in state.items() if not value.isfinite().all()]
     if bad:
@@ -101,9 +96,8 @@ def _reason(error: Exception) -> str:
 
 def require_fit(state: Mapping[str, Tensor], expected: Mapping[str, Tensor], spec: BackboneSpec) -> None:
     """Raise InputError naming the first tensors that are missing, unexpected or of another shape."""
-    problems = [f"missing {key}" for key in expected if key not in state] + [
-        f"unexpected {key}" for key in state if key not in expected
-    ]
+    problems = [f"missing {key}" for key in expected if key not in state]
+    problems += [f"unexpected {key}" for key in state if key not in expected]
     problems += [
         f"{key} is {tuple(state[key].shape)}, expected {tuple(value.shape)}"
         for key, value in expected.items()

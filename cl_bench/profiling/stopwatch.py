@@ -109,7 +109,7 @@ class Stopwatch:
         """Seconds per image of the trainer's own passes, and of the bare network's forward and backward."""
         start = _now(self.device)
         before = self.trainer.images_seen
-        self.method.minimise(self.task, self.trainer)
+        self.method.minimize(self.task, self.trainer)
         own = (_now(self.device) - start) / (self.trainer.images_seen - before)
         return own, self.seconds(self.bare_step)
 

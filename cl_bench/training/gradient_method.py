@@ -31,7 +31,7 @@ class GradientMethod(Method):
 
     @abstractmethod
     def loss(self, batch: Batch, task: TaskInfo) -> Tensor:
-        """The scalar to minimise; labels are positions in the class order."""
+        """The scalar to minimize; labels are positions in the class order."""
 
     @abstractmethod
     def make_optimizer(self, task: TaskInfo) -> optim.Optimizer:

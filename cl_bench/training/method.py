@@ -47,7 +47,7 @@ class Method(nn.Module, ABC):
         """Learn one task; called once per task, in order."""
         self.grow(task)
         self.begin_task(task, trainer)
-        trainer.first_task.fit(self, trainer, lambda: self.minimise(task, trainer))
+        trainer.first_task.fit(self, trainer, lambda: self.minimize(task, trainer))
         self.end_task(task, trainer)
 
     def begin_task(self, task: Task, trainer: Trainer) -> None:
@@ -60,7 +60,7 @@ class Method(nn.Module, ABC):
         """
         return []
 
-    def minimise(self, task: Task, trainer: Trainer) -> None:
+    def minimize(self, task: Task, trainer: Trainer) -> None:
         """All phases, in training mode: dropout, where a method has any, is on in them and nowhere else."""
         phases = self.phases(task)
         self.train()

@@ -33,9 +33,7 @@ class QueryTuningConfig(Strict):
     batch: int = Field(16, ge=1)
     passes: int = Field(5, ge=1)
     grad_clip: float = Field(1.0, ge=0)  # largest global norm of the gradient, head included; 0: no clipping
-    head_init: HeadInit = (
-        "normal"  # std 0.02 and zero bias (public ports), or U(-1/sqrt(D), 1/sqrt(D)) for both
-    )
+    head_init: HeadInit = "normal"  # std 0.02 and zero bias (ports), or U(-1/sqrt(D), 1/sqrt(D)) for both
     # classes that compete at prediction: those learned, or (public ports) also those to come, with untrained
     # rows of the head
     eval_classes: Literal["seen", "all"] = "seen"
@@ -54,11 +52,8 @@ class QueryTuning(GradientMethod):
         super().__init__(config, backbone, stream)
         require_class_token(backbone, self.display)
         self.head = TaskHeads(backbone.width)
-        self.unlearned = (
-            [self._new_head(*size) for size in enumerate(stream.task_sizes)]
-            if config.eval_classes == "all"
-            else []
-        )
+        sizes = stream.task_sizes if config.eval_classes == "all" else []
+        self.unlearned = [self._new_head(*size) for size in enumerate(sizes)]
         self.counts: dict[str, Tensor] = {}
 
     @abstractmethod
@@ -76,18 +71,16 @@ class QueryTuning(GradientMethod):
 
     def grow(self, task: TaskInfo) -> None:
         """Add the task's rows of the head."""
-        self.head.grow(
-            len(task.classes), self._head_generator(task.index), self.config.head_init, self.device
-        )
+        generator = self._head_generator(task.index)
+        self.head.grow(len(task.classes), generator, self.config.head_init, self.device)
 
     def _head_generator(self, index: int) -> torch.Generator:
         return seeds.generator(self.stream.init_seed, "head", index)
 
     def _new_head(self, index: int, classes: int) -> tuple[Tensor, Tensor]:
         """Weight and bias with which a task will start."""
-        head = new_head(self.backbone.width, classes, self.config.head_init, self._head_generator(index)).to(
-            self.device
-        )
+        head = new_head(self.backbone.width, classes, self.config.head_init, self._head_generator(index))
+        head = head.to(self.device)
         return head.weight.detach(), head.bias.detach()
 
     def begin_task(self, task: Task, trainer: Trainer) -> None:
@@ -111,9 +104,8 @@ class QueryTuning(GradientMethod):
 
         These are one an image where images enter unchanged, else one a step and one for statistics.
         """
-        asked = self.trained_images(task, images) + self.statistics_query * self.statistics_images(
-            task, images
-        )
+        asked = self.trained_images(task, images)
+        asked += self.statistics_query * self.statistics_images(task, images)
         return super().forwards(task, images, augmented) + (asked if augmented else images)
 
     def adam_settings(self) -> dict:
@@ -129,9 +121,9 @@ class QueryTuning(GradientMethod):
         if self.config.grad_clip:
             torch.nn.utils.clip_grad_norm_(self.trained_parameters(), self.config.grad_clip)
 
-    def minimise(self, task: Task, trainer: Trainer) -> None:
+    def minimize(self, task: Task, trainer: Trainer) -> None:
         """All passes; the histograms are those of all images, whichever process saw them."""
-        super().minimise(task, trainer)
+        super().minimize(task, trainer)
         trainer.group.all_reduce_sum(self.counts.values())
 
     def trained(self) -> dict[str, Tensor]:
@@ -141,11 +133,8 @@ class QueryTuning(GradientMethod):
     def load_trained(self, tensors: dict[str, Tensor]) -> None:
         """With the histograms."""
         super().load_trained(tensors)
-        self.counts = {
-            name.removeprefix("counts."): counts
-            for name, counts in tensors.items()
-            if name.startswith("counts.")
-        }
+        counts = {name: tensor for name, tensor in tensors.items() if name.startswith("counts.")}
+        self.counts = {name.removeprefix("counts."): tensor for name, tensor in counts.items()}
 
     def diagnostics(self) -> dict:
         """How often each entry was chosen for a training image."""

@@ -74,12 +74,10 @@ class Tuning(GradientMethod):
         return optim.Adam(groups, **settings)
 
     def rate(self, done: int) -> float:
-        """(1 + cos(pi e / E)) / 2 after e of E passes."""
-        return (
-            1.0
-            if self.config.schedule == "constant"
-            else (1 + math.cos(math.pi * done / self.config.passes)) / 2
-        )
+        """(1 + cos(pi e / E)) / 2 after e of E passes, or 1 throughout."""
+        if self.config.schedule == "constant":
+            return 1.0
+        return (1 + math.cos(math.pi * done / self.config.passes)) / 2
 
     def predict(self, batch: Batch) -> Tensor:
         """Scores of all heads, (B, K_seen)."""

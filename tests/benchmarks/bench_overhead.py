@@ -51,7 +51,7 @@ def measure(chosen: argparse.Namespace) -> None:
 def a_pass(watch: Stopwatch) -> float:
     """Seconds per image of the trainer's pass over the second task."""
     before, start = watch.trainer.images_seen, time.perf_counter()
-    watch.method.minimise(watch.task, watch.trainer)
+    watch.method.minimize(watch.task, watch.trainer)
     return (time.perf_counter() - start) / (watch.trainer.images_seen - before)
 
 
