@@ -36,14 +36,14 @@ def queries_keys_values(
 
 
 def queries(attn: nn.Module, tokens: Tensor) -> Tensor:
-    """q (B, H, N, d) of normalised tokens (B, N, D), without the keys and values."""
+    """q (B, H, N, d) of normalized tokens (B, N, D), without the keys and values."""
     inner = attn.qkv.out_features // 3
     bias = None if attn.qkv.bias is None else attn.qkv.bias[:inner]
     return attn.q_norm(split_heads(attn, F.linear(tokens, attn.qkv.weight[:inner], bias)))
 
 
 def prompt_keys_values(attn: nn.Module, prompts: Tensor) -> tuple[Tensor, Tensor]:
-    """k, v, each ((B,) H, M, d), of normalised prompts ((B,) M, D)."""
+    """k, v, each ((B,) H, M, d), of normalized prompts ((B,) M, D)."""
     inner = attn.qkv.out_features // 3
     bias = None if attn.qkv.bias is None else attn.qkv.bias[inner:]
     projected = F.linear(prompts, attn.qkv.weight[inner:], bias)
