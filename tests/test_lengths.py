@@ -1,0 +1,60 @@
+"""Lines, functions and files stay short enough to be read at a glance."""
+
+import ast
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+# characters of a line, and lines of a function, a file and a method's file
+LINE, FUNCTION, FILE, METHOD = 110, 60, 250, 150
+
+# What is longer as yet, exactly: an entry goes, or becomes smaller, with what it counts.
+LONG_LINES: dict[str, int] = {
+    "cl_bench/records/clean.py": 4, "cl_bench/records/endings.py": 2, "cl_bench/records/export.py": 9,
+    "cl_bench/records/file_lock.py": 2, "cl_bench/records/imported.py": 11, "cl_bench/records/index.py": 2,
+    "cl_bench/records/locks.py": 2, "cl_bench/records/matrix_file.py": 6, "cl_bench/records/merge.py": 7,
+    "cl_bench/records/metrics.py": 5, "cl_bench/records/plausible.py": 2, "cl_bench/records/record.py": 11,
+    "cl_bench/records/run_files.py": 3, "cl_bench/records/sealed.py": 7, "cl_bench/records/states.py": 3,
+    "cl_bench/records/status.py": 1, "cl_bench/records/store.py": 7, "cl_bench/text/escape.py": 4,
+    "cl_bench/text/markdown.py": 1, "cl_bench/text/output.py": 3, "cl_bench/text/yaml_file.py": 3,
+    "datasets/_glyphs_compose.py": 6, "datasets/_glyphs_masks.py": 4, "datasets/_glyphs_pretrain.py": 4,
+    "datasets/cifar100.py": 4, "datasets/domainnet200.py": 4, "datasets/folder.py": 5,
+    "datasets/glyphs.py": 4, "datasets/imagenet_r.py": 14,
+}  # fmt: skip
+LONG_FUNCTIONS: dict[str, int] = {
+    "cl_bench/cli/run.py: run": 69,
+}  # fmt: skip
+LONG_FILES: dict[str, int] = {
+    "cl_bench/records/record.py": 257,
+}  # fmt: skip
+TEXTS = {
+    path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
+    for folder in ("cl_bench", "methods", "datasets", "tests")
+    for path in sorted((ROOT / folder).rglob("*.py"))
+}
+SOURCES = {name: text for name, text in TEXTS.items() if not name.startswith("tests/")}
+
+
+def functions(text: str) -> dict[str, int]:
+    """Lines of every function by name, without decorators; of one name, those of the longest."""
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+    nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, kinds)]
+    lengths = sorted((node.end_lineno - node.lineno + 1, node.name) for node in nodes)
+    return {name: length for length, name in lengths}
+
+
+def test_no_line_is_too_long():
+    counts = {name: sum(len(line) > LINE for line in text.splitlines()) for name, text in TEXTS.items()}
+    assert {name: count for name, count in counts.items() if count} == LONG_LINES
+
+
+def test_no_function_is_too_long():
+    found = {
+        f"{name}: {own}": lines for name, text in SOURCES.items() for own, lines in functions(text).items()
+    }
+    assert {place: lines for place, lines in found.items() if lines > FUNCTION} == LONG_FUNCTIONS
+
+
+def test_no_file_is_too_long():
+    lengths = {name: len(text.splitlines()) for name, text in SOURCES.items()}
+    most = {name: METHOD if name.startswith("methods/") else FILE for name in SOURCES}
+    assert {name: length for name, length in lengths.items() if length > most[name]} == LONG_FILES
