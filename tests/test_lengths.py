@@ -15,7 +15,7 @@ LONG_LINES: dict[str, int] = {
     "cl_bench/records/metrics.py": 5, "cl_bench/records/plausible.py": 2, "cl_bench/records/record.py": 11,
     "cl_bench/records/run_files.py": 3, "cl_bench/records/sealed.py": 7, "cl_bench/records/states.py": 3,
     "cl_bench/records/status.py": 1, "cl_bench/records/store.py": 7, "cl_bench/text/escape.py": 4,
-    "cl_bench/text/markdown.py": 1, "cl_bench/text/output.py": 3, "cl_bench/text/yaml_file.py": 3,
+    "cl_bench/text/output.py": 3, "cl_bench/text/yaml_file.py": 3,
     "datasets/_glyphs_compose.py": 6, "datasets/_glyphs_masks.py": 4, "datasets/_glyphs_pretrain.py": 4,
     "datasets/cifar100.py": 4, "datasets/domainnet200.py": 4, "datasets/folder.py": 5,
     "datasets/glyphs.py": 4, "datasets/imagenet_r.py": 14,
