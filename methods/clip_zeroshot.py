@@ -23,7 +23,7 @@ SUMMARY = "CLIP as it is: no training"
 
 
 class ClipZeroShotConfig(Strict):
-    """No options."""
+    """The checkpoint leaves nothing to set."""
 
 
 class ClipZeroShot(Method):

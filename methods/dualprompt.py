@@ -87,7 +87,7 @@ class DualPrompt(QueryTuning):
         self.k = uniform((self.S, D), init, (seed, "k"), self.device)
 
     def trained_prompts(self) -> list[nn.Parameter]:
-        """G, E and k."""
+        """G, all of E, and the keys."""
         return [self.G, self.E, self.k]
 
     def extra(self) -> Extra:

@@ -89,7 +89,7 @@ class L2P(QueryTuning):
         self.K = uniform((S, D), init, (seed, "keys"), self.device)
 
     def trained_prompts(self) -> list[nn.Parameter]:
-        """P and K."""
+        """The whole pool with its keys, whichever prompts were chosen."""
         return [self.P, self.K]
 
     def extra(self) -> Extra:

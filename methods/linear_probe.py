@@ -22,7 +22,7 @@ class LinearProbe(Tuning):
     frozen = True
 
     def features(self, batch: Batch) -> Tensor:
-        """Of the frozen network."""
+        """Features of the frozen network."""
         return batch.frozen_features(self.backbone)
 
     def trained_groups(self) -> list[dict]:

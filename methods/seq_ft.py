@@ -36,7 +36,7 @@ class SeqFT(Tuning):
         self.network = backbone.trainable_copy()
 
     def features(self, batch: Batch) -> Tensor:
-        """Of the tuned network."""
+        """Features of the tuned network."""
         return self.network.features(batch.images)
 
     def trained_groups(self) -> list[dict]:

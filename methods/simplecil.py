@@ -21,7 +21,7 @@ BATCH = 100
 
 
 class SimpleCILConfig(Strict):
-    """No options."""
+    """Class means have no setting."""
 
 
 class SimpleCIL(Method):

@@ -83,19 +83,19 @@ class Watched(Edits):
         self._edits, self._attend = edits, attend
 
     def tokens(self, l: int, x: Tensor) -> Tensor:
-        """Those of the edits."""
+        """The edits' own tokens: only attention is watched."""
         return self._edits.tokens(l, x)
 
     def attend(self, l: int, block: Block, x: Tensor, read: int | None = None) -> Tensor:
-        """The attention given."""
+        """The given attention, in the place of the edits'."""
         return self._attend(l, block, x, read)
 
     def norm(self, l: int, name: str, own: nn.Module) -> Callable[[Tensor], Tensor]:
-        """That of the edits."""
+        """The edits' own norm."""
         return self._edits.norm(l, name, own)
 
     def feed_forward(self, l: int, block: Block, x: Tensor, attended: Tensor) -> Tensor:
-        """That of the edits."""
+        """The edits' own MLP and residual sums."""
         return self._edits.feed_forward(l, block, x, attended)
 
 

@@ -61,6 +61,6 @@ def compile_all(say: Callable[[str], None], sizes: Collection[int], **settings) 
 
 
 def plain_all() -> None:
-    """As if nothing had been compiled."""
+    """Undo `compile_all`: every kernel runs as it is written."""
     for kernel in Kernel.known:
         kernel.run = kernel.plain

@@ -44,7 +44,7 @@ class Ridge(nn.Module):
         self.W = W.float().contiguous()  # as it comes back from a checkpoint, to the last bit of its products
 
     def forward(self, phi: Tensor) -> Tensor:
-        """Scores (B, K)."""
+        """Scores phi W (B, K)."""
         return phi @ self.W
 
 

@@ -14,7 +14,7 @@ class Subspaces(nn.Module):
     def __init__(
         self, shape: tuple[int, ...], device: torch.device, generator: torch.Generator | None = None
     ):
-        """`shape` is (..., D, D)."""
+        """Nothing is protected yet; `shape` is (..., D, D)."""
         super().__init__()
         self.register_buffer("M", torch.zeros(shape, dtype=torch.float64, device=device))
         self._random = None
@@ -25,7 +25,7 @@ class Subspaces(nn.Module):
         self.active_ranks = torch.zeros(*shape[:-2], 1, 1, dtype=torch.long, device=device)
 
     def ranks(self) -> list[int]:
-        """r of every basis."""
+        """How many directions r every basis holds."""
         return self.M.any(dim=-2).sum(dim=-1).flatten().tolist()
 
     @property

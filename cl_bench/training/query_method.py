@@ -127,11 +127,11 @@ class QueryTuning(GradientMethod):
         trainer.group.all_reduce_sum(self.counts.values())
 
     def trained(self) -> dict[str, Tensor]:
-        """With the histograms."""
+        """The trained parameters, and the histograms of choices."""
         return {**super().trained(), **{f"counts.{name}": counts for name, counts in self.counts.items()}}
 
     def load_trained(self, tensors: dict[str, Tensor]) -> None:
-        """With the histograms."""
+        """Take over parameters and histograms."""
         super().load_trained(tensors)
         counts = {name: tensor for name, tensor in tensors.items() if name.startswith("counts.")}
         self.counts = {name.removeprefix("counts."): tensor for name, tensor in counts.items()}

@@ -1,4 +1,4 @@
-"""The only training loop."""
+"""The only training loop: passes over a task's images, whatever the method."""
 
 import math
 import time

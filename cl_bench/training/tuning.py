@@ -64,7 +64,7 @@ class Tuning(GradientMethod):
         return F.cross_entropy(z / self.config.temperature, batch.labels - task.first_label)
 
     def make_optimizer(self, task: TaskInfo) -> optim.Optimizer:
-        """A new Adam."""
+        """A new Adam for what is trained and the newest head."""
         groups = [*self.trained_groups(), {"params": [*self.head.heads[-1].parameters()]}]
         settings = {
             "lr": self.config.learning_rate,
@@ -90,7 +90,7 @@ class EditTuning(Tuning):
     edits: nn.Module
 
     def features(self, batch: Batch) -> Tensor:
-        """Under the edits."""
+        """Features of the frozen network under the edits."""
         return self.backbone.features(batch.images, self.edits)
 
     def extra(self) -> Extra:
@@ -98,5 +98,5 @@ class EditTuning(Tuning):
         return Extra(image=through(self.backbone.vit, self.edits))
 
     def trained_groups(self) -> list[dict]:
-        """The edits' parameters."""
+        """The edits' parameters, at the rate of the head."""
         return [{"params": [*self.edits.parameters()]}]

@@ -109,7 +109,7 @@ class Work:
 
 
 def tokens(vit: torch.nn.Module) -> int:
-    """Of an image."""
+    """How many tokens an image becomes, its class token among them."""
     return vit.patch_embed.num_patches + vit.num_prefix_tokens
 
 

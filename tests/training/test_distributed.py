@@ -80,11 +80,8 @@ def test_what_several_devices_cannot_share_is_refused(toy_request, tmp_path):
 
 def test_a_batch_is_cut_into_parts_that_differ_by_one_image_at_most():
     parts = [ProcessGroup(rank, 3).share(np.arange(8)).tolist() for rank in range(3)]
-    assert parts == [[0, 1, 2], [3, 4, 5], [6, 7]] and ProcessGroup().share(np.arange(3)).tolist() == [
-        0,
-        1,
-        2,
-    ]
+    assert parts == [[0, 1, 2], [3, 4, 5], [6, 7]]
+    assert ProcessGroup().share(np.arange(3)).tolist() == [0, 1, 2]
 
 
 def test_gpus_are_grouped_for_runs_and_what_does_not_fit_is_said():
