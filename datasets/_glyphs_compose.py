@@ -1,4 +1,4 @@
-"""Composes the glyph images from grey masks, bit for bit the same on every machine and library version.
+"""Composes the glyph images from gray masks, bit for bit the same on every machine and library version.
 
 Only elementwise IEEE operations (+ - * /) on float64 and PCG64's raw 64-bit stream are used: no sine, no
 reduction whose order depends on the processor, no sampler whose algorithm a numpy release may change.
@@ -13,27 +13,26 @@ IMAGE_SIZE = 24  # pixels, height and width of a composed image
 
 @dataclass(frozen=True)
 class Style:
-    """The ranges one image's distortions are drawn from (uniformly, symmetric where a single number is given)."""
+    """The ranges an image's distortions are drawn from (uniformly, symmetric where one number is given)."""
 
     rotation: float  # largest |tan(angle / 2)|
     shear: float
     scale: tuple[float, float]  # glyph box as a fraction of the image
     shift: float  # pixels
     warp: float  # pixels, largest displacement of a coarse 4x4 grid
-    noise: float  # grey levels in [0, 1], half-width of the noise
-    coloured: float  # fraction of images with coloured ink on uneven coloured paper; the others are dark ink on near-white
+    noise: float  # gray levels in [0, 1], half-width of the noise
+    # fraction of images with colored ink on uneven colored paper; the others are dark ink on near-white
+    colored: float
 
 
 PRETRAINING = Style(
-    rotation=0.16, shear=0.20, scale=(0.62, 0.96), shift=1.8, warp=1.0, noise=0.10, coloured=0.5
+    rotation=0.16, shear=0.20, scale=(0.62, 0.96), shift=1.8, warp=1.0, noise=0.10, colored=0.5
 )
-BENCHMARK = Style(
-    rotation=0.20, shear=0.25, scale=(0.60, 0.96), shift=2.0, warp=1.4, noise=0.16, coloured=1.0
-)
+BENCHMARK = Style(rotation=0.20, shear=0.25, scale=(0.60, 0.96), shift=2.0, warp=1.4, noise=0.16, colored=1.0)
 
 
 class Uniforms:
-    """A stream of float64 in [0, 1) that depends on `key` alone (PCG64's raw output, guaranteed stable by numpy)."""
+    """A stream of float64 in [0, 1) that depends on `key` alone (PCG64's raw output, which numpy keeps)."""
 
     def __init__(self, *key: int):
         self._bits = np.random.PCG64(np.random.SeedSequence(key))
@@ -49,15 +48,17 @@ class Uniforms:
 
 
 def compose(masks: np.ndarray, style: Style, count: int, uniforms: Uniforms) -> np.ndarray:
-    """`count` images of one class: (count, 24, 24, 3) uint8 from masks (faces, S, S) uint8, every face equally often or once less."""
-    faces = np.argsort(uniforms.draw(-(-count // len(masks)), len(masks)), axis=1, kind="stable").reshape(-1)[
-        :count
-    ]
+    """`count` images of one class: (count, 24, 24, 3) uint8 from masks (faces, S, S) uint8.
+
+    Every face is used equally often, or once less.
+    """
+    places = uniforms.draw(-(-count // len(masks)), len(masks))
+    faces = np.argsort(places, axis=1, kind="stable").reshape(-1)[:count]
     ink = _distorted(masks[faces].astype(np.float64) / 255.0, style, uniforms)  # (n, 24, 24)
-    coloured_paper, coloured_pen = _uneven_colours(count, uniforms)
-    coloured = uniforms.draw(count, 1, 1, 1) < style.coloured
-    paper = np.where(coloured, coloured_paper, 1.0 - uniforms.draw(count, 1, 1, 1) * 0.12)
-    pen = np.where(coloured, coloured_pen, uniforms.draw(count, 1, 1, 1) * 0.25)
+    colored_paper, colored_pen = _uneven_colors(count, uniforms)
+    colored = uniforms.draw(count, 1, 1, 1) < style.colored
+    paper = np.where(colored, colored_paper, 1.0 - uniforms.draw(count, 1, 1, 1) * 0.12)
+    pen = np.where(colored, colored_pen, uniforms.draw(count, 1, 1, 1) * 0.25)
     image = paper + (pen - paper) * ink[..., None]
     grain = uniforms.draw(3, count, IMAGE_SIZE, IMAGE_SIZE, 3)
     image = image + (grain[0] + grain[1] + grain[2] - 1.5) * (style.noise / 1.5 * 2.0)
@@ -65,7 +66,7 @@ def compose(masks: np.ndarray, style: Style, count: int, uniforms: Uniforms) -> 
 
 
 def _distorted(ink: np.ndarray, style: Style, uniforms: Uniforms) -> np.ndarray:
-    """Rotate, shear, scale, shift and warp glyphs (n, S, S) into (n, 24, 24): bilinear sampling, nothing outside the mask."""
+    """Rotate, shear, scale, shift and warp glyphs (n, S, S) into (n, 24, 24); around them is nothing."""
     count, size = len(ink), ink.shape[-1]
     half_tangent = uniforms.symmetric(style.rotation, count, 1, 1)
     cosine = (1.0 - half_tangent * half_tangent) / (1.0 + half_tangent * half_tangent)
@@ -74,12 +75,11 @@ def _distorted(ink: np.ndarray, style: Style, uniforms: Uniforms) -> np.ndarray:
     low, high = style.scale
     stretch = size / (IMAGE_SIZE * (low + (high - low) * uniforms.draw(2, count, 1, 1)))
     shift = uniforms.symmetric(style.shift, 2, count, 1, 1)
-    bend = _upsampled(uniforms.symmetric(style.warp, 2 * count, 4, 4)).reshape(
-        2, count, IMAGE_SIZE, IMAGE_SIZE
-    )
-    centred = np.arange(IMAGE_SIZE) - (IMAGE_SIZE - 1) / 2
-    y = centred[None, :, None] + shift[0] + bend[0]
-    x = centred[None, None, :] + shift[1] + bend[1]
+    bend = _upsampled(uniforms.symmetric(style.warp, 2 * count, 4, 4))
+    bend = bend.reshape(2, count, IMAGE_SIZE, IMAGE_SIZE)
+    centered = np.arange(IMAGE_SIZE) - (IMAGE_SIZE - 1) / 2
+    y = centered[None, :, None] + shift[0] + bend[0]
+    x = centered[None, None, :] + shift[1] + bend[1]
     source_y = (sine * x + cosine * y) * stretch[0] + (size - 1) / 2
     source_x = (cosine * x - sine * y + shear * y) * stretch[1] + (size - 1) / 2
     return bilinear(np.pad(ink, ((0, 0), (1, 1), (1, 1))), source_y + 1.0, source_x + 1.0)
@@ -89,10 +89,7 @@ def bilinear(images: np.ndarray, y: np.ndarray, x: np.ndarray) -> np.ndarray:
     """Values of images (n, S, S) at fractional coordinates (n, h, w), clamped to the border."""
     last = images.shape[-1] - 1
     y, x = np.clip(y, 0.0, last), np.clip(x, 0.0, last)
-    top, left = (
-        np.minimum(np.floor(y).astype(np.int64), last - 1),
-        np.minimum(np.floor(x).astype(np.int64), last - 1),
-    )
+    top, left = (np.minimum(np.floor(place).astype(np.int64), last - 1) for place in (y, x))
     down, right = y - top, x - left
     n = np.arange(len(images))[:, None, None]
     upper = images[n, top, left] * (1.0 - right) + images[n, top, left + 1] * right
@@ -104,17 +101,15 @@ def _upsampled(grids: np.ndarray) -> np.ndarray:
     """Coarse grids (n, g, g) interpolated to (n, 24, 24), corners on corners."""
     coordinates = np.arange(IMAGE_SIZE) * ((grids.shape[-1] - 1) / (IMAGE_SIZE - 1))
     shape = (len(grids), IMAGE_SIZE, IMAGE_SIZE)
-    return bilinear(
-        grids, np.broadcast_to(coordinates[:, None], shape), np.broadcast_to(coordinates[None, :], shape)
-    )
+    y, x = (np.broadcast_to(places, shape) for places in (coordinates[:, None], coordinates[None, :]))
+    return bilinear(grids, y, x)
 
 
-def _uneven_colours(count: int, uniforms: Uniforms) -> tuple[np.ndarray, np.ndarray]:
-    """Uneven coloured paper (n, 24, 24, 3) and an ink colour (n, 1, 1, 3) whose mean brightness differs by at least 0.35."""
+def _uneven_colors(count: int, uniforms: Uniforms) -> tuple[np.ndarray, np.ndarray]:
+    """Uneven colored paper (n, 24, 24, 3) and an ink color (n, 1, 1, 3), at least 0.35 darker or brighter."""
     base = uniforms.draw(count, 1, 1, 3)
-    unevenness = _upsampled(uniforms.symmetric(0.18, 3 * count, 3, 3)).reshape(
-        3, count, IMAGE_SIZE, IMAGE_SIZE
-    )
+    unevenness = _upsampled(uniforms.symmetric(0.18, 3 * count, 3, 3))
+    unevenness = unevenness.reshape(3, count, IMAGE_SIZE, IMAGE_SIZE)
     brightness = (base[..., 0] + base[..., 1] + base[..., 2]) / 3.0
     target = np.where(
         brightness > 0.5,

@@ -1,6 +1,8 @@
-"""Chooses the glyph classes and renders their grey masks from the DejaVu fonts; run once, the result ships with the package.
+"""Chooses the glyph classes and renders their gray masks from the DejaVu fonts.
 
-python -m cl_bench.datasets._glyphs_masks OUTPUT_FOLDER
+    python -m cl_bench.datasets._glyphs_masks OUTPUT_FOLDER
+
+Run once, the result ships with the package.
 """
 
 import sys
@@ -31,13 +33,13 @@ def font_folder() -> Path:
 
 
 def common_characters() -> list[int]:
-    """Code points, ascending, that all 12 faces draw and whose Unicode category is a letter, digit, currency sign or symbol."""
+    """Code points, ascending, of letters, digits, currency signs and symbols that all 12 faces draw."""
     maps = [set(FT2Font(str(font_folder() / face)).get_charmap()) for face in FACES]
     return sorted(code for code in set.intersection(*maps) if unicodedata.category(chr(code)) in CATEGORIES)
 
 
 def render(code: int, face: str) -> np.ndarray:
-    """The glyph's ink box, scaled to fill a (28, 28) uint8 mask with its aspect kept; all zero if the face draws nothing."""
+    """The glyph's ink box, scaled to a (28, 28) uint8 mask with its aspect kept; all zero without ink."""
     font = ImageFont.truetype(str(font_folder() / face), 112, layout_engine=ImageFont.Layout.BASIC)
     canvas = Image.new("L", (320, 320), 0)
     ImageDraw.Draw(canvas).text((100, 80), chr(code), fill=255, font=font)
@@ -51,21 +53,23 @@ def render(code: int, face: str) -> np.ndarray:
     glyph = np.asarray(glyph.resize((width, height), Image.Resampling.BOX))
     top, left = (MASK_SIZE - height) // 2, (MASK_SIZE - width) // 2
     mask[top : top + height, left : left + width] = glyph
-    return mask // 17 * 17  # 16 grey levels are enough and compress well
+    return mask // 17 * 17  # 16 gray levels are enough and compress well
 
 
 def choose(codes: list[int]) -> list[int]:
-    """Drop, in ascending order, each character that correlates above 0.80 with one already kept (mean over the compared faces)."""
+    """Drop, in ascending order, each character that correlates above 0.80 with one that is kept.
+
+    The correlation is the mean over the compared faces.
+    """
     kept_codes, kept = [], np.zeros((0, len(COMPARED_FACES), MASK_SIZE**2))
     for code in codes:
-        blurred = np.stack(
-            [gaussian_filter(render(code, face).astype(float), BLUR_SIGMA).ravel() for face in COMPARED_FACES]
-        )
-        centred = blurred - blurred.mean(axis=1, keepdims=True)
-        norms = np.linalg.norm(centred, axis=1, keepdims=True)
+        masks = [render(code, face).astype(float) for face in COMPARED_FACES]
+        blurred = np.stack([gaussian_filter(mask, BLUR_SIGMA).ravel() for mask in masks])
+        centered = blurred - blurred.mean(axis=1, keepdims=True)
+        norms = np.linalg.norm(centered, axis=1, keepdims=True)
         if not norms.all():
             continue
-        unit = centred / norms
+        unit = centered / norms
         if np.einsum("kfp,fp->kf", kept, unit).mean(axis=1).max(initial=-1.0) > LARGEST_CORRELATION:
             continue
         kept_codes.append(code)

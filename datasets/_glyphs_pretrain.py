@@ -1,8 +1,9 @@
-"""Pre-trains the glyph backbone on the characters outside the benchmark; run once, the result ships with the package.
+"""Pre-trains the glyph backbone on the characters outside the benchmark.
 
     python -m cl_bench.datasets._glyphs_pretrain OUTPUT_FOLDER
 
-Two threads, deterministic for a given torch build. Every epoch sees freshly composed images, none twice.
+Run once, the result ships with the package. Two threads, deterministic for a given torch build. Every epoch
+sees freshly composed images, none twice.
 """
 
 import json
@@ -34,19 +35,21 @@ ARCHITECTURE = {
     "num_heads": 4,
     "num_classes": 0,
 }
-RECIPE = {"seed": 0, "threads": 2, "epochs": 32, "images_per_class_and_epoch": 100, "batch": 128, "optimizer": "AdamW",
-          "peak_learning_rate": 1.5e-3, "weight_decay": 0.05, "label_smoothing": 0.1, "gradient_norm_limit": 1.0,
-          "schedule": "one-cycle, 10 % warm-up, cosine"}  # fmt: skip
+RECIPE = {
+    "seed": 0, "threads": 2, "epochs": 32, "images_per_class_and_epoch": 100, "batch": 128,
+    "optimizer": "AdamW", "peak_learning_rate": 1.5e-3, "weight_decay": 0.05, "label_smoothing": 0.1,
+    "gradient_norm_limit": 1.0, "schedule": "one-cycle, 10 % warm-up, cosine",
+}  # fmt: skip
 VALIDATION_PER_CLASS = 20
 
 
 def epoch_images(stream: int, count: int, pass_index: int) -> np.ndarray:
-    """All pre-training classes' images of one epoch, (classes * count, 24, 24, 3) uint8, class after class."""
+    """All pre-training classes' images of an epoch, (classes * count, 24, 24, 3) uint8, class after class."""
     return np.concatenate([class_images(code, stream, count, pass_index) for code in split_codes()[1]])
 
 
 def as_input(images: np.ndarray) -> torch.Tensor:
-    """(N, 24, 24, 3) uint8 -> (N, 3, 24, 24) float32 in [-1, 1], the backbone's own normalisation."""
+    """(N, 24, 24, 3) uint8 -> (N, 3, 24, 24) float32 in [-1, 1], the backbone's own normalization."""
     return torch.from_numpy(images).permute(0, 3, 1, 2).float() / 127.5 - 1.0
 
 
@@ -58,13 +61,10 @@ def train(epochs: int, report) -> tuple[VisionTransformer, float]:
     vit = VisionTransformer(**ARCHITECTURE)
     head = torch.nn.Linear(vit.num_features, classes)
     parameters = [*vit.parameters(), *head.parameters()]
-    optimizer = torch.optim.AdamW(
-        parameters, lr=RECIPE["peak_learning_rate"], weight_decay=RECIPE["weight_decay"]
-    )
+    rate = RECIPE["peak_learning_rate"]
+    optimizer = torch.optim.AdamW(parameters, lr=rate, weight_decay=RECIPE["weight_decay"])
     steps = classes * count // batch
-    schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, RECIPE["peak_learning_rate"], epochs * steps, pct_start=0.1
-    )
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, epochs * steps, pct_start=0.1)
     labels = torch.arange(classes).repeat_interleave(count)
     with ProcessPoolExecutor(1) as pool:
         coming = pool.submit(epoch_images, PRETRAINING_STREAM, count, 0)
@@ -74,11 +74,8 @@ def train(epochs: int, report) -> tuple[VisionTransformer, float]:
             order, total = torch.randperm(len(labels)), 0.0
             for step in range(steps):
                 chosen = order[step * batch : (step + 1) * batch]
-                loss = F.cross_entropy(
-                    head(vit(as_input(images[chosen.numpy()]))),
-                    labels[chosen],
-                    label_smoothing=RECIPE["label_smoothing"],
-                )
+                scores = head(vit(as_input(images[chosen.numpy()])))
+                loss = F.cross_entropy(scores, labels[chosen], label_smoothing=RECIPE["label_smoothing"])
                 optimizer.zero_grad()
                 loss.backward()
                 torch.nn.utils.clip_grad_norm_(parameters, RECIPE["gradient_norm_limit"])
@@ -98,9 +95,11 @@ def train(epochs: int, report) -> tuple[VisionTransformer, float]:
 def main(folder: Path, epochs: int = RECIPE["epochs"]) -> None:
     """Write vit.safetensors (fp16) and vit.toml (architecture, recipe, accuracy, sha256) into the folder."""
     start = time.perf_counter()
-    vit, accuracy = train(
-        epochs, lambda line: print(f"[{time.perf_counter() - start:6.0f} s] {line}", flush=True)
-    )
+
+    def report(line: str) -> None:
+        print(f"[{time.perf_counter() - start:6.0f} s] {line}", flush=True)
+
+    vit, accuracy = train(epochs, report)
     weights = folder / "vit.safetensors"
     save_file({name: tensor.half().contiguous() for name, tensor in vit.state_dict().items()}, weights)
     lines = ["# Written by `python -m cl_bench.datasets._glyphs_pretrain`: how vit.safetensors was made."]

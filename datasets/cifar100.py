@@ -1,9 +1,9 @@
-"""CIFAR-100: 100 classes, 500 training and 100 test images each, 32x32, from the authors' own archive (Krizhevsky 2009).
+"""CIFAR-100: 100 classes, 500 training and 100 test images each, 32x32 (Krizhevsky 2009).
 
-`cl-bench prepare cifar100` downloads and verifies it; `--dataset cifar100:ROOT` reads another place. The
-training transform is the NSP2 paper's, as its published code has it: AutoAugment (CIFAR-10 policy, bilinear)
-on the 32 x 32 image, then a random resized crop of 8 to 100 % of the area (bicubic), no flip; evaluation
-resizes to the network's size (bicubic).
+The images are those of the authors' own archive: `cl-bench prepare cifar100` downloads and verifies it;
+`--dataset cifar100:ROOT` reads another place. The training transform is the NSP2 paper's, as its published
+code has it: AutoAugment (CIFAR-10 policy, bilinear) on the 32 x 32 image, then a random resized crop of 8 to
+100 % of the area (bicubic), no flip; evaluation resizes to the network's size (bicubic).
 """
 
 import hashlib
@@ -32,7 +32,7 @@ MD5 = {
 
 
 def prepare(root: Path | None, say: Callable[[str], None]) -> None:
-    """Make root/cifar-100-python complete: verify what is there, else unpack the archive in root, else download it first."""
+    """Make root/cifar-100-python complete: verify it, or unpack the archive, downloaded where missing."""
     from cl_bench.data.download import fetch, unpack  # requests takes a while to import
 
     root = data_folder("cifar100") if root is None else root
@@ -56,18 +56,16 @@ def _is_whole(root: Path, name: str) -> bool:
 
 
 def _other_file(root: Path, name: str) -> InputError:
-    return InputError(
-        f"{_path(root, name)} is not the authors' file (its md5 is not {MD5[name][:8]}...); move it away and run `cl-bench prepare cifar100`"
-    )
+    other = f"is not the authors' file (its md5 is not {MD5[name][:8]}...)"
+    return InputError(f"{_path(root, name)} {other}; move it away and run `cl-bench prepare cifar100`")
 
 
 def _read(root: Path, name: str) -> dict:
     """The unpickled file, after its md5 was found to be the authors' (pickle runs what it is given)."""
     path = _path(root, name)
     if not path.is_file():
-        raise InputError(
-            f"{path} is missing; run `cl-bench prepare cifar100`, or name a folder that holds {FOLDER}/ with --dataset cifar100:ROOT"
-        )
+        named = f"name a folder that holds {FOLDER}/ with --dataset cifar100:ROOT"
+        raise InputError(f"{path} is missing; run `cl-bench prepare cifar100`, or {named}")
     if not _is_whole(root, name):
         raise _other_file(root, name)
     with open(path, "rb") as file:

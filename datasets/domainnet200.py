@@ -1,9 +1,10 @@
-"""DomainNet-200: the 200 classes of the class-incremental DomainNet of ESN, CPrompt and NSP2, 47,532 training and 20,450 test images.
+"""DomainNet-200: the 200 classes of the class-incremental DomainNet of ESN, CPrompt and NSP2.
 
-Images are those of the cleaned DomainNet (Peng et al., "Moment Matching for Multi-Source Domain Adaptation",
-ICCV 2019). In the published split list every class comes from exactly one domain (real, sketch, quickdraw and
-painting 40 classes each, clipart and infograph 20), with 9 to 586 training images a class. The paper
-describes it as the 200 classes with the most images; by the list a class also tells the domain.
+There are 47,532 training and 20,450 test images. Images are those of the cleaned DomainNet (Peng et al.,
+"Moment Matching for Multi-Source Domain Adaptation", ICCV 2019). In the published split list every class
+comes from exactly one domain (real, sketch, quickdraw and painting 40 classes each, clipart and infograph
+20), with 9 to 586 training images a class. The paper describes it as the 200 classes with the most images; by
+the list a class also tells the domain.
 """
 
 from functools import partial
@@ -16,10 +17,12 @@ SUMMARY = (
     "DomainNet's 200 class-and-domain pairs of ESN, CPrompt and NSP2; `cl-bench prepare domainnet200` first"
 )
 ASKS = {
-    "domainnet": "three data sets of continual learning bear this name: domainnet200 (200 classes, one domain each; ESN, CPrompt, NSP2), the 345 "
-    "classes over all six domains, and the six domains learned one after the other with the same classes; cl-bench has domainnet200"
+    "domainnet": "three data sets of continual learning bear this name: domainnet200 (200 classes, one "
+    "domain each; ESN, CPrompt, NSP2), the 345 classes over all six domains, and the six domains learned "
+    "one after the other with the same classes; cl-bench has domainnet200"
 }
-LISTS_URL = "https://raw.githubusercontent.com/zugexiaodui/VPTinNSforCL/0d9c5475e2be2487fa20be2bc7b51379ab68b893/tools"
+COMMIT = "0d9c5475e2be2487fa20be2bc7b51379ab68b893"
+LISTS_URL = f"https://raw.githubusercontent.com/zugexiaodui/VPTinNSforCL/{COMMIT}/tools"
 ARCHIVES_URL = "http://csr.bu.edu/ftp/visda/2019/multi-source"
 DOMAINS = {
     "clipart": "groundtruth/",
@@ -55,17 +58,19 @@ class DomainNet200(ListedImages):
             f"{LISTS_URL}/sdomain_val.txt", "112d39337e19ea1b5b81f1a423145be007c5a42e16aeea84473a98c28462a8d2"
         ),
     }
+    # no digest is published
     ARCHIVES = tuple(
         Archive(f"{ARCHIVES_URL}/{place}{domain}.zip", domain) for domain, place in DOMAINS.items()
-    )  # no digest is published
+    )
 
     @classmethod
     def split(cls, texts: dict[str, str]) -> dict[str, list[tuple[str, int]]]:
         """Lines are "<domain>/<class>/<file> <label>"."""
-        lines = {
-            side: [line.rpartition(" ") for line in nonempty_lines(texts[side])] for side in ("train", "test")
-        }
-        return {side: [(path, int(label)) for path, _, label in found] for side, found in lines.items()}
+        found = {}
+        for side in ("train", "test"):
+            lines = (line.rpartition(" ") for line in nonempty_lines(texts[side]))
+            found[side] = [(path, int(label)) for path, _, label in lines]
+        return found
 
     def name_classes(self, texts: dict[str, str]) -> list[str]:
         """The folder names of the classes, which are unique."""

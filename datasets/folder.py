@@ -1,9 +1,10 @@
-"""Images in folders: `--dataset folder:PATH` with `train/<class>/*` and `test/<class>/*`, any format and size that Pillow reads.
+"""Images in folders: `--dataset folder:PATH` with `train/<class>/*` and `test/<class>/*`.
 
-Images of one common size are kept at that size; of differing sizes, each is squashed to 256 x 256 (bicubic,
-antialiased). Both sides are decoded once, as `cl_bench.data.decode.as_seen` says, and kept in the user's
-cache folder under the digests of the files' contents. `folder:PATH?nested` also takes images from folders
-below a class's; `folder:PATH?names=FILE` gives the classes names for sentences.
+Formats and sizes are any that Pillow reads. Images of one common size are kept at that size; of differing
+sizes, each is squashed to 256 x 256 (bicubic, antialiased). Both sides are decoded once, as
+`cl_bench.data.decode.as_seen` says, and kept in the user's cache folder under the digests of the files'
+contents. `folder:PATH?nested` also takes images from folders below a class's; `folder:PATH?names=FILE` gives
+the classes names for sentences.
 """
 
 import hashlib
@@ -41,37 +42,29 @@ class Folder(Source):
 
     def __init__(self, argument: str | None = None):
         if argument is None:
-            raise InputError(
-                "data set folder needs a path: --dataset folder:PATH, with train/<class>/* and test/<class>/* in it"
-            )
+            needed = "--dataset folder:PATH, with train/<class>/* and test/<class>/* in it"
+            raise InputError(f"data set folder needs a path: {needed}")
         self._root, options = _parsed(argument)
         self._sides = {side: scan(self._root / side, "nested" in options) for side in SIDES}
         pairing(self._sides)
         self.class_names = sorted(self._sides["train"].files)
-        if len(self.class_names) < 2:
-            raise InputError(
-                f"{self._root}: found {len(self.class_names)} class under train/, expected at least 2"
-            )
-        names = options.get("names")
-        if names:
-            options["names"] = str(named_path(names))
-        self._text_names = read_names(Path(options["names"]), self.class_names) if names else None
-        self.argument = (
-            str(self._root)
-            + ("?" if options else "")
-            + "&".join(f"{key}={value}" if value else key for key, value in options.items())
-        )
+        if (count := len(self.class_names)) < 2:
+            raise InputError(f"{self._root}: found {count} class under train/, expected at least 2")
+        self._text_names = None
+        if options.get("names"):
+            path = named_path(options["names"])
+            options["names"], self._text_names = str(path), read_names(path, self.class_names)
+        parts = [f"{key}={value}" if value else key for key, value in options.items()]
+        self.argument = str(self._root) + ("?" if parts else "") + "&".join(parts)
         self._files = {side: self._listed(side) for side in SIDES}
         self._fingerprints, self._digests = Fingerprints(self._root), {}
 
     def _listed(self, side: str) -> list[tuple[int, str]]:
         """(class, path below the root) of every image of a side."""
-        found = self._sides[side].files
-        return [
-            (c, str(path.relative_to(self._root)))
-            for c, name in enumerate(self.class_names)
-            for path in found[name]
-        ]
+        found = []
+        for c, name in enumerate(self.class_names):
+            found += [(c, str(path.relative_to(self._root))) for path in self._sides[side].files[name]]
+        return found
 
     def verify(self) -> None:
         """Read every file again."""
@@ -93,18 +86,17 @@ class Folder(Source):
         return self._text_names or super().text_names()
 
     def remarks(self) -> list[str]:
-        """What is used of each side, what is not and why, and what was done to images so that they are as a person sees them."""
-        lines, deep = [], False
+        """What is used of each side, what is not and why, and what was done to images to see them right."""
+        lines, deep, name = [], False, f"{self.name}:{self._root.name}"
         for side in SIDES:
             found = np.asarray(self._arrays[f"{side}_features"])
-            done = {name: int((found >> place & 1).sum()) for place, name in enumerate(FEATURES)}
-            told = "".join(f"; {count} {name}" for name, count in done.items() if count)
-            lines.append(f"{self.name}:{self._root.name} {self._sides[side].sentence()}{told}")
+            done = {feature: int((found >> place & 1).sum()) for place, feature in enumerate(FEATURES)}
+            told = "".join(f"; {count} {feature}" for feature, count in done.items() if count)
+            lines.append(f"{name} {self._sides[side].sentence()}{told}")
             deep |= bool((found & DEEP).any())
         if deep:
-            lines.append(
-                f"{self.name}:{self._root.name} gray values of more than 8 bits are read as {int(self._arrays['bits'])} bits, the most that one has"
-            )
+            bits = f"{int(self._arrays['bits'])} bits, the most that one has"
+            lines.append(f"{name} gray values of more than 8 bits are read as {bits}")
         return lines
 
     def _relative(self) -> list[str]:
@@ -141,40 +133,33 @@ class Folder(Source):
             np.save(folder / f"{side}_digest.npy", np.array(digest.hexdigest()))
 
     def _measured(self) -> list[Measure]:
-        return list(
-            in_threads(lambda path: measure(self._root / path), self._relative(), f"measuring {self._root}")
-        )
+        paths = self._relative()
+        return list(in_threads(lambda path: measure(self._root / path), paths, f"measuring {self._root}"))
 
     def _pixels(self, bits: int, size: tuple[int, int]) -> Callable[[str], tuple[np.ndarray, int]]:
         """The function from a file to its image (h, w, 3) at this (width, height), and its features."""
 
         def pixels(path: str) -> tuple[np.ndarray, int]:
             image, done = as_seen(self._root / path, self._fingerprints.content(path), bits)
-            return np.asarray(
-                image if image.size == size else image.resize(size, Image.Resampling.BICUBIC)
-            ), done
+            if image.size != size:
+                image = image.resize(size, Image.Resampling.BICUBIC)
+            return np.asarray(image), done
 
         return pixels
 
 
 def _parsed(argument: str) -> tuple[Path, dict[str, str]]:
-    """ "PATH?nested&names=FILE" -> the path and its options. A question mark in the name of a folder that exists is one."""
-    path, _, text = (
-        argument.rpartition("?")
-        if "?" in argument and not os.path.isdir(os.path.expanduser(argument))
-        else (argument, "", "")
-    )
-    options = {}
+    """ "PATH?nested&names=FILE" -> the path and its options; a folder's name may hold a question mark too."""
+    path, text, options = argument, "", {}
+    if "?" in argument and not os.path.isdir(os.path.expanduser(argument)):
+        path, _, text = argument.rpartition("?")
     for part in filter(None, text.split("&")):
         key, equals, value = part.partition("=")
         if key not in OPTIONS:
             raise unknown("option of data set folder", key, OPTIONS)
         if bool(value) != OPTIONS[key] or bool(equals) != OPTIONS[key]:
-            raise InputError(
-                f"folder:{argument}: {part!r} is not usable; expected {key}=FILE"
-                if OPTIONS[key]
-                else f"folder:{argument}: write {key} without a value"
-            )
+            without, needed = f"write {key} without a value", f"{part!r} is not usable; expected {key}=FILE"
+            raise InputError(f"folder:{argument}: {needed if OPTIONS[key] else without}")
         options[key] = value
     return named_path(path), options
 

@@ -1,9 +1,9 @@
-"""Glyphs, the embedded smoke benchmark: 200 classes, each a character of the DejaVu fonts, 40 training and 20 test images a class.
+"""Glyphs, the embedded smoke benchmark: 200 classes, each a character of the DejaVu fonts.
 
-Images are 24x24 RGB, coloured ink on uneven coloured paper, composed from grey masks that ship with the
-package (Bitstream Vera / DejaVu font licence, `glyphs_data/LICENSE_DEJAVU`). The benchmark shows that an
-installation works and tells methods apart in minutes; its numbers are not comparable with those of
-photographs.
+There are 40 training and 20 test images a class, 24x24 RGB, colored ink on uneven colored paper, composed
+from gray masks that ship with the package (Bitstream Vera / DejaVu font license,
+`glyphs_data/LICENSE_DEJAVU`). The benchmark shows that an installation works and tells methods apart in
+minutes; its numbers are not comparable with those of photographs.
 """
 
 import hashlib
@@ -31,29 +31,32 @@ SUMMARY = "smoke benchmark: 200 DejaVu characters, 24x24, no download"
 
 @cache
 def masks() -> tuple[np.ndarray, np.ndarray]:
-    """The shipped code points (n,) and grey masks (n, 12 faces, 28, 28) uint8."""
+    """The shipped code points (n,) and gray masks (n, 12 faces, 28, 28) uint8."""
     with np.load(DATA / "masks.npz") as arrays:
         return arrays["codes"], arrays["masks"]
 
 
 def masks_digest() -> str:
     """sha256 of the decoded masks and their code points."""
-    codes, grey = masks()
-    return hashlib.sha256(codes.astype("<i4").tobytes() + grey.tobytes()).hexdigest()
+    codes, gray = masks()
+    return hashlib.sha256(codes.astype("<i4").tobytes() + gray.tobytes()).hexdigest()
 
 
 def split_codes() -> tuple[list[int], list[int]]:
-    """(benchmark, pre-training) code points: the 200 with the smallest sha256 of their hexadecimal name, and all others; both ascending."""
+    """(benchmark, pre-training) code points, ascending: 200, and all others.
+
+    The 200 are those with the smallest sha256 of their hexadecimal name.
+    """
     codes = [int(code) for code in masks()[0]]
     ranked = sorted(codes, key=lambda code: hashlib.sha256(f"{code:04X}".encode()).hexdigest())
     return sorted(ranked[:BENCHMARK_CLASSES]), sorted(ranked[BENCHMARK_CLASSES:])
 
 
 def class_images(code: int, stream: int, count: int, pass_index: int = 0) -> np.ndarray:
-    """`count` images (count, 24, 24, 3) uint8 of one character; each (stream, pass, character) has its own random numbers."""
-    codes, grey = masks()
+    """`count` images (count, 24, 24, 3) uint8 of a character; each (stream, pass, character) draws anew."""
+    codes, gray = masks()
     style = BENCHMARK if stream in (TRAIN_STREAM, TEST_STREAM) else PRETRAINING
-    return compose(grey[int(np.searchsorted(codes, code))], style, count, Uniforms(stream, pass_index, code))
+    return compose(gray[int(np.searchsorted(codes, code))], style, count, Uniforms(stream, pass_index, code))
 
 
 class Glyphs(Source):
@@ -93,9 +96,8 @@ class Glyphs(Source):
 
     def images(self, side: str) -> ImageSet:
         """The 8,000 training or 4,000 test images, class after class."""
-        stream, count = {"train": (TRAIN_STREAM, TRAIN_PER_CLASS), "test": (TEST_STREAM, TEST_PER_CLASS)}[
-            side
-        ]
+        sides = {"train": (TRAIN_STREAM, TRAIN_PER_CLASS), "test": (TEST_STREAM, TEST_PER_CLASS)}
+        stream, count = sides[side]
 
         def build() -> dict[str, np.ndarray]:
             return {"images": np.concatenate([class_images(code, stream, count) for code in self._codes])}
@@ -109,7 +111,7 @@ class Glyphs(Source):
 
 
 def glyphs_vit() -> BackboneSpec:
-    """The shipped ViT (24 px, patch 6), pre-trained on the characters that are not in the benchmark; recipe in glyphs_data/vit.toml."""
+    """The shipped ViT (24 px, patch 6), pre-trained on the other characters as glyphs_data/vit.toml says."""
     recipe = tomllib.loads((DATA / "vit.toml").read_text(encoding="utf-8"))
     return BackboneSpec(
         name="glyphs-vit",

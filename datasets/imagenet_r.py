@@ -1,8 +1,8 @@
-"""ImageNet-R: 200 ImageNet classes as art, cartoons, sculptures and other renditions, 24,000 training and 6,000 test images.
+"""ImageNet-R: 200 ImageNet classes as art, cartoons, sculptures and other renditions.
 
-Hendrycks et al., "The Many Faces of Robustness", ICCV 2021. The authors publish no split; this is the fixed
-list of the NSP2 paper's published code. Classes are in the order of their WordNet ids, with 38 to 354
-training images each.
+There are 24,000 training and 6,000 test images. Hendrycks et al., "The Many Faces of Robustness", ICCV 2021.
+The authors publish no split; this is the fixed list of the NSP2 paper's published code. Classes are in the
+order of their WordNet ids, with 38 to 354 training images each.
 """
 
 from functools import partial
@@ -12,23 +12,29 @@ from cl_bench.data.listed_images import ListedImages, nonempty_lines
 from cl_bench.data.prepare_listed import prepare
 
 SUMMARY = "ImageNet-R with the NSP2 paper's split; `cl-bench prepare imagenet-r` first"
-LISTS_URL = "https://raw.githubusercontent.com/zugexiaodui/VPTinNSforCL/0d9c5475e2be2487fa20be2bc7b51379ab68b893/tools"
+COMMIT = "0d9c5475e2be2487fa20be2bc7b51379ab68b893"
+LISTS_URL = f"https://raw.githubusercontent.com/zugexiaodui/VPTinNSforCL/{COMMIT}/tools"
 FOLDER = "imagenet-r"
 
 # class names for text towers that are not the data set's own: those of OpenAI's list of ImageNet names, as
 # the published code has them
 NAMES = {
-    "hammerhead": "hammerhead shark", "newt": "smooth newt", "iguana": "green iguana", "African_chameleon": "chameleon", "cobra": "Indian cobra",
-    "peacock": "peafowl", "lobster": "American lobster", "american_egret": "great egret", "chihuahua": "Chihuahua", "shih_tzu": "Shih Tzu",
-    "afghan_hound": "Afghan Hound", "basset_hound": "Basset Hound", "beagle": "Beagle", "bloodhound": "Bloodhound",
-    "italian_greyhound": "Italian Greyhound", "whippet": "Whippet", "weimaraner": "Weimaraner", "yorkshire_terrier": "Yorkshire Terrier",
-    "boston_terrier": "Boston Terrier", "scottish_terrier": "Scottish Terrier", "west_highland_white_terrier": "West Highland White Terrier",
-    "golden_retriever": "Golden Retriever", "labrador_retriever": "Labrador Retriever", "cocker_spaniels": "Cocker Spaniel",
-    "border_collie": "Border Collie", "rottweiler": "Rottweiler", "german_shepherd_dog": "German Shepherd Dog", "boxer": "Boxer",
-    "french_bulldog": "French Bulldog", "saint_bernard": "St. Bernard", "husky": "Siberian Husky", "dalmatian": "Dalmatian",
-    "pomeranian": "Pomeranian", "chow_chow": "Chow Chow", "pembroke_welsh_corgi": "Pembroke Welsh Corgi", "toy_poodle": "Toy Poodle",
-    "standard_poodle": "Standard Poodle", "timber_wolf": "grey wolf", "mantis": "praying mantis", "wood_rabbit": "cottontail rabbit",
-    "panda": "giant panda", "clown_fish": "clownfish", "puffer_fish": "pufferfish", "fire_engine": "fire truck",
+    "hammerhead": "hammerhead shark", "newt": "smooth newt", "iguana": "green iguana",
+    "African_chameleon": "chameleon", "cobra": "Indian cobra", "peacock": "peafowl",
+    "lobster": "American lobster", "american_egret": "great egret", "chihuahua": "Chihuahua",
+    "shih_tzu": "Shih Tzu", "afghan_hound": "Afghan Hound", "basset_hound": "Basset Hound",
+    "beagle": "Beagle", "bloodhound": "Bloodhound", "italian_greyhound": "Italian Greyhound",
+    "whippet": "Whippet", "weimaraner": "Weimaraner", "yorkshire_terrier": "Yorkshire Terrier",
+    "boston_terrier": "Boston Terrier", "scottish_terrier": "Scottish Terrier",
+    "west_highland_white_terrier": "West Highland White Terrier", "golden_retriever": "Golden Retriever",
+    "labrador_retriever": "Labrador Retriever", "cocker_spaniels": "Cocker Spaniel",
+    "border_collie": "Border Collie", "rottweiler": "Rottweiler",
+    "german_shepherd_dog": "German Shepherd Dog", "boxer": "Boxer", "french_bulldog": "French Bulldog",
+    "saint_bernard": "St. Bernard", "husky": "Siberian Husky", "dalmatian": "Dalmatian",
+    "pomeranian": "Pomeranian", "chow_chow": "Chow Chow", "pembroke_welsh_corgi": "Pembroke Welsh Corgi",
+    "toy_poodle": "Toy Poodle", "standard_poodle": "Standard Poodle", "timber_wolf": "grey wolf",
+    "mantis": "praying mantis", "wood_rabbit": "cottontail rabbit", "panda": "giant panda",
+    "clown_fish": "clownfish", "puffer_fish": "pufferfish", "fire_engine": "fire truck",
     "gasmask": "gas mask or respirator", "hotdog": "hot dog", "Granny_Smith": "Granny Smith apple",
 }  # fmt: skip
 
@@ -44,8 +50,8 @@ class ImageNetR(ListedImages):
         "interpolation": "bilinear",
     }
     TEMPLATES = (
-        "itap of a {}.", "a bad photo of the {}.", "a origami {}.", "a photo of the large {}.", "a {} in a video game.", "art of the {}.",
-        "a photo of the small {}.",
+        "itap of a {}.", "a bad photo of the {}.", "a origami {}.", "a photo of the large {}.",
+        "a {} in a video game.", "art of the {}.", "a photo of the small {}.",
     )  # fmt: skip
     LISTS = {
         "train": Published(
@@ -72,16 +78,13 @@ class ImageNetR(ListedImages):
     @classmethod
     def split(cls, texts: dict[str, str]) -> dict[str, list[tuple[str, int]]]:
         """Lines are "<wnid>/<file>"; labels count the wnids in alphabetical order."""
-        labels = {
-            wnid: label
-            for label, wnid in enumerate(sorted(line.split()[0] for line in nonempty_lines(texts["names"])))
-        }
-        return {
-            side: [
-                (f"{FOLDER}/{line}", labels[line.partition("/")[0]]) for line in nonempty_lines(texts[side])
-            ]
-            for side in ("train", "test")
-        }
+        wnids = sorted(line.split()[0] for line in nonempty_lines(texts["names"]))
+        labels = {wnid: label for label, wnid in enumerate(wnids)}
+        found = {}
+        for side in ("train", "test"):
+            lines = nonempty_lines(texts[side])
+            found[side] = [(f"{FOLDER}/{line}", labels[line.partition("/")[0]]) for line in lines]
+        return found
 
     def name_classes(self, texts: dict[str, str]) -> list[str]:
         """The data set's own names, in the order of their WordNet ids."""

@@ -10,7 +10,8 @@ import numpy as np
 
 from cl_bench.config import BackboneSpec, Transform
 from cl_bench.files import write_atomically
-from cl_bench.records.record import RunRecord, RunSpec, TaskRecord
+from cl_bench.records.record import RunRecord, TaskRecord
+from cl_bench.records.spec import RunSpec
 from cl_bench.records.store import Store, write_spec
 
 TASKS = ((0, 1), (2, 3), (4, 5))

@@ -14,7 +14,7 @@ Optional = typer.Option
 
 
 def _name_failures(outcomes) -> None:
-    from cl_bench.records.record import name
+    from cl_bench.records.spec import name
 
     failed = [outcome for outcome in outcomes if outcome.failure]
     for outcome in failed:

@@ -21,8 +21,8 @@ from cl_bench.launch.monitor import Line, Monitor
 from cl_bench.launch.processes import Ended
 from cl_bench.launch.warm_processes import Starter
 from cl_bench.records import locks, record, run_files
-from cl_bench.records.record import RunSpec
 from cl_bench.records.sealed import content_of, entries
+from cl_bench.records.spec import RunSpec
 from cl_bench.records.store import Store, write_spec
 from cl_bench.run import shared_first_task
 

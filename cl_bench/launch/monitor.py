@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from cl_bench.console import duration
-from cl_bench.records.record import RunSpec, name
+from cl_bench.records.spec import RunSpec, name
 from cl_bench.text.escape import visible
 
 POLL_SECONDS = 0.3

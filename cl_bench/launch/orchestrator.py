@@ -17,8 +17,9 @@ from cl_bench.launch.monitor import Monitor
 from cl_bench.launch.processes import Ended, carry_out
 from cl_bench.launch.queue import RunQueue
 from cl_bench.launch.warm_processes import Starter
-from cl_bench.records.record import RunRecord, RunSpec, name
+from cl_bench.records.record import RunRecord
 from cl_bench.records.sealed import DamagedRecord
+from cl_bench.records.spec import RunSpec, name
 from cl_bench.records.states import state_of
 from cl_bench.records.store import Store
 from cl_bench.run.assemble import decode

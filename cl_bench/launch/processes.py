@@ -10,7 +10,7 @@ from cl_bench.devices import Place
 from cl_bench.errors import InputError
 from cl_bench.launch.monitor import Monitor
 from cl_bench.launch.warm_processes import Starter
-from cl_bench.records.record import RunSpec
+from cl_bench.records.spec import RunSpec
 from cl_bench.records.store import Store, write_spec
 
 DONE, FAILED, UNUSABLE, OUT_OF_MEMORY, CANNOT_WRITE, BUSY, STOPPED = 0, 1, 2, 3, 4, 75, 130

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cl_bench.records import file_lock, locks
-from cl_bench.records.record import RunSpec
+from cl_bench.records.spec import RunSpec
 from cl_bench.records.store import Store
 from cl_bench.run import shared_first_task
 

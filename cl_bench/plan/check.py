@@ -6,7 +6,7 @@ import numpy as np
 
 from cl_bench import registry
 from cl_bench.config import canonical_json
-from cl_bench.records.record import RunSpec
+from cl_bench.records.spec import RunSpec
 from cl_bench.records.states import State, of_plan
 from cl_bench.records.store import Store
 

@@ -15,7 +15,8 @@ from cl_bench.errors import InputError
 from cl_bench.nn import load
 from cl_bench.nn.backbone import Backbone
 from cl_bench.plan import outline
-from cl_bench.records.record import RunRecord, RunSpec
+from cl_bench.records.record import RunRecord
+from cl_bench.records.spec import RunSpec
 from cl_bench.run import assemble, certificate, learning
 from cl_bench.training import work
 from cl_bench.training.method import Method

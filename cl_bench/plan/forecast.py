@@ -8,7 +8,8 @@ from cl_bench import environment
 from cl_bench.console import duration, short, size
 from cl_bench.devices import Place
 from cl_bench.plan.cost import Cost, Measured, Shapes, costs
-from cl_bench.records.record import RunRecord, RunSpec
+from cl_bench.records.record import RunRecord
+from cl_bench.records.spec import RunSpec
 from cl_bench.records.states import STATES, State, of_plan
 from cl_bench.records.store import Store
 from cl_bench.run import shared_first_task

@@ -7,7 +7,7 @@ from cl_bench.errors import InputError
 from cl_bench.plan.expand import parts
 from cl_bench.plan.request import Request
 from cl_bench.plan.resolve import Opened, Resolver
-from cl_bench.records.record import CORE_VERSIONS, Precision, RunSpec
+from cl_bench.records.spec import CORE_VERSIONS, Precision, RunSpec
 from cl_bench.text.escape import visible
 
 

@@ -16,7 +16,7 @@ from cl_bench.notation import AS_PUBLISHED, parse_methods, parse_seeds, parse_sp
 from cl_bench.plan import outline, settings
 from cl_bench.plan.request import Request, single_run
 from cl_bench.presets import published_behavior, settings_for
-from cl_bench.records.record import CORE_VERSIONS, Precision, RunSpec
+from cl_bench.records.spec import CORE_VERSIONS, Precision, RunSpec
 from cl_bench.training.method import Method
 
 # (mean, std) of inputs that older papers fed to checkpoints whatever these were trained with

@@ -6,7 +6,7 @@ from cl_bench.errors import InputError
 from cl_bench.notation import AS_PUBLISHED, SYNONYMS, format_option, without_synonyms
 from cl_bench.plan.request import Request
 from cl_bench.presets import Setting
-from cl_bench.records.record import CORE_VERSIONS, Precision
+from cl_bench.records.spec import CORE_VERSIONS, Precision
 from cl_bench.training.method import Method
 
 RUN_SETTINGS = ("precision",)

@@ -13,7 +13,8 @@ from cl_bench.plan.expand import parts, spread
 from cl_bench.plan.request import Request
 from cl_bench.records import metrics
 from cl_bench.records.metrics import MEASURES, Conventions
-from cl_bench.records.record import RunRecord, RunSpec
+from cl_bench.records.record import RunRecord
+from cl_bench.records.spec import RunSpec
 from cl_bench.text import escape, markdown, yaml_file
 
 VALIDATION = 0.25  # NSP2 paper, appendix B

@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from cl_bench.records.index import Summary, summaries
-from cl_bench.records.record import CORE_VERSIONS, VERSIONS, RunRecord, RunSpec
+from cl_bench.records.record import RunRecord
+from cl_bench.records.spec import CORE_VERSIONS, VERSIONS, RunSpec
 from cl_bench.records.store import Store
 from cl_bench.registry import method_class
 

@@ -19,7 +19,7 @@ from cl_bench.nn.attention import explicit
 from cl_bench.nn.backbone import Backbone
 from cl_bench.nn.precision import autocast, network_in
 from cl_bench.nn.projection import ProjectedAdam
-from cl_bench.records.record import RunSpec
+from cl_bench.records.spec import RunSpec
 from cl_bench.run import assemble
 from cl_bench.training.trainer import Trainer
 

@@ -1,4 +1,7 @@
-"""Removes from a results folder what a user names, and nothing that a process works on, that could go on, or that cannot be read."""
+"""Removes from a results folder what a user names.
+
+Nothing that a process works on, that could go on, or that cannot be read is removed along with it.
+"""
 
 import os
 import shutil
@@ -27,11 +30,11 @@ class Unwanted:
 
 @dataclass
 class Choice:
-    """What is to be removed, and a line for each thing that is not though it was asked for; `unreadable` are those that cannot be read."""
+    """What is to be removed, and a line for each thing that is not though it was asked for."""
 
     unwanted: dict[Path, Unwanted] = field(default_factory=dict)
     kept: list[str] = field(default_factory=list)
-    unreadable: list[str] = field(default_factory=list)
+    unreadable: list[str] = field(default_factory=list)  # those that cannot be read
 
     def add(self, path: Path, what: str) -> None:
         """Put a folder on the list, or say that it cannot be read."""
@@ -42,7 +45,7 @@ class Choice:
 
 
 def choose(store: Store, runs: Sequence[str], failed: bool, damaged: bool, first_tasks: bool) -> Choice:
-    """The runs named, all failed ones without a finished task, what is damaged or was set aside, stored first tasks.
+    """The runs named, failed ones without a finished task, what is damaged or set aside, stored first tasks.
 
     Raises InputError for a run that is not there or in use.
     """
@@ -92,22 +95,22 @@ def _finished_tasks(folder: Path) -> str:
 
 
 def remove(store: Store, items: Sequence[Unwanted]) -> None:
-    """Remove the folders. Raises InputError when one cannot be, is in use by now or has another record than when it was listed."""
+    """Remove the folders.
+
+    Raises InputError when one cannot be removed, is in use by now or has another record than when it was
+    listed.
+    """
+    rest = "it and what follows were not removed"
     for item in items:
         is_run = item.path.parent == store.root / "runs"
+        lock = locks.held(store, item.path.name, lambda line: None, wait=False) if is_run else nullcontext()
         try:
-            with (
-                locks.held(store, item.path.name, lambda line: None, wait=False) if is_run else nullcontext()
-            ):
+            with lock:
                 if content_of(item.path / "record.json") != item.record:
-                    raise InputError(
-                        f"{item.path} has changed since it was listed; it and what follows were not removed"
-                    )
+                    raise InputError(f"{item.path} has changed since it was listed; {rest}")
                 shutil.rmtree(item.path)
         except Busy:
-            raise InputError(
-                f"a process is working on {item.path}; it and what follows were not removed"
-            ) from None
+            raise InputError(f"a process is working on {item.path}; {rest}") from None
         except OSError as error:
             raise InputError(f"cannot remove {item.path}: {error.strerror or error}") from error
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from cl_bench.errors import InputError
 from cl_bench.files import write_atomically
 from cl_bench.records import metrics
-from cl_bench.records.record import RunRecord, RunSpec
+from cl_bench.records.record import RunRecord
+from cl_bench.records.spec import RunSpec
 from cl_bench.records.store import LeftOut
 from cl_bench.text.escape import csv_field
 
@@ -16,7 +17,7 @@ from cl_bench.text.escape import csv_field
 def run_lines(
     records: Sequence[RunRecord], left_out: Sequence[LeftOut] = (), running: Container[str] = ()
 ) -> list[dict]:
-    """One line per run: what it is, its state, every metric in every convention as a fraction, and what it cost.
+    """One line per run: what it is, its state, every metric in every convention as a fraction, its cost.
 
     Those that are left out have a line without numbers. `running` are the ids of the runs that a process
     works on.
@@ -27,15 +28,8 @@ def run_lines(
         state = {"done": "finished", "failed": "failed"}.get(record.status, "stopped")
         if state != "finished" and run_id in running:
             state = "running"
-        lines.append(
-            {
-                "run_id": run_id,
-                **_described(record.spec),
-                "tasks_learned": len(record.tasks),
-                "status": state,
-                **_numbers(record),
-            }
-        )
+        learned = {"tasks_learned": len(record.tasks), "status": state}
+        lines.append({"run_id": run_id, **_described(record.spec), **learned, **_numbers(record)})
     empty = dict.fromkeys((*_described(None), *_numbers(None)))
     for found in left_out:
         method, _, run_id = found.folder.rpartition("-")
@@ -47,14 +41,17 @@ def run_lines(
 def _described(spec: RunSpec | None) -> dict:
     """What a run is; without one, the names of the columns."""
     names = (
-        "method", "label", "dataset", "num_tasks", "joint", "order", "order_seed", "init_seed", "data_seed", "weights_sha256", "manifest_digest",
-        "limit", "validation", "precision", "smoke", "core_version", "method_version",
+        "method", "label", "dataset", "num_tasks", "joint", "order", "order_seed", "init_seed", "data_seed",
+        "weights_sha256", "manifest_digest", "limit", "validation", "precision", "smoke", "core_version",
+        "method_version",
     )  # fmt: skip
     found = {"tasks" if name == "num_tasks" else name: getattr(spec, name, None) for name in names}
     return found | {
-        "family_id": spec and spec.family_id(), "benchmark_id": spec and spec.benchmark_id(), "backbone": spec and spec.backbone.name,
+        "family_id": spec and spec.family_id(),
+        "benchmark_id": spec and spec.benchmark_id(),
+        "backbone": spec and spec.backbone.name,
         "image_size": spec and spec.backbone.image_size,
-    }  # fmt: skip
+    }
 
 
 def _numbers(record: RunRecord | None) -> dict:
@@ -62,17 +59,13 @@ def _numbers(record: RunRecord | None) -> dict:
     done = record is not None and record.status == "done"
     several = done and not record.spec.joint
     tasks, line = record.tasks if record else (), {}
+    counts = (record.correct, record.test_sizes) if done else ()
     for name in metrics.ACCURACY_CONVENTIONS:
-        line[f"accuracy_{name}"] = (
-            metrics.final_accuracy(record.correct, record.test_sizes, name) if done else None
-        )
-        line[f"average_incremental_accuracy_{name}"] = (
-            metrics.average_incremental_accuracy(record.correct, record.test_sizes, name) if several else None
-        )
+        line[f"accuracy_{name}"] = metrics.final_accuracy(*counts, name) if done else None
+        mean = metrics.average_incremental_accuracy(*counts, name) if several else None
+        line[f"average_incremental_accuracy_{name}"] = mean
     for name in metrics.FORGETTING_CONVENTIONS:
-        line[f"forgetting_{name}"] = (
-            metrics.forgetting(record.correct, record.test_sizes, name) if done else None
-        )
+        line[f"forgetting_{name}"] = metrics.forgetting(*counts, name) if done else None
     return line | {
         "inductive": record.certificate.inductive if record and record.certificate else None,
         "learn_seconds": sum(task.learn_seconds for task in tasks),
@@ -85,27 +78,31 @@ def _numbers(record: RunRecord | None) -> dict:
 
 
 COLUMNS = (
-    "run_id", "family_id", "benchmark_id", "method", "label", "dataset", "tasks", "tasks_learned", "status", "joint", "order", "order_seed",
-    "init_seed", "data_seed", "backbone", "image_size", "weights_sha256", "manifest_digest", "limit", "validation", "precision", "smoke",
-    "core_version", "method_version", *_numbers(None),
+    "run_id", "family_id", "benchmark_id", "method", "label", "dataset", "tasks", "tasks_learned", "status",
+    "joint", "order", "order_seed", "init_seed", "data_seed", "backbone", "image_size", "weights_sha256",
+    "manifest_digest", "limit", "validation", "precision", "smoke", "core_version", "method_version",
+    *_numbers(None),
 )  # fmt: skip
 
 
 def matrix_lines(records: Sequence[RunRecord]) -> list[dict]:
-    """One line per run, learned task and evaluated task (both from 1): right answers among all classes seen and within the task, test images."""
-    return [
-        {
-            "run_id": record.spec.run_id(), "label": record.spec.label, "after_task": t, "task": j, "correct": right,
-            "correct_within_task": within, "images": size,
-        }
-        for record in records
-        for t, task in enumerate(record.tasks, 1)
-        for j, (right, within, size) in enumerate(zip(task.correct, task.correct_within_task, record.test_sizes, strict=False), 1)
-    ]  # fmt: skip
+    """One line per run, learned task and evaluated task (both from 1): right answers, and test images."""
+    lines = []
+    for record in records:
+        run = {"run_id": record.spec.run_id(), "label": record.spec.label}
+        for t, task in enumerate(record.tasks, 1):
+            counts = zip(task.correct, task.correct_within_task, record.test_sizes, strict=False)
+            for j, (right, within, size) in enumerate(counts, 1):
+                found = {"correct": right, "correct_within_task": within, "images": size}
+                lines.append({**run, "after_task": t, "task": j, **found})
+    return lines
 
 
 def write(lines: Sequence[dict], path: Path, kind: str) -> None:
-    """A file of kind csv (empty where there is no value) or parquet. Raises InputError when there is nothing, or no writer for it."""
+    """A file of kind csv (empty where there is no value) or parquet.
+
+    Raises InputError when there is nothing to write, or no writer for it.
+    """
     if not lines:
         raise InputError("there are no runs to export; `cl-bench run` makes some")
     content = io.BytesIO()
@@ -119,13 +116,11 @@ def write(lines: Sequence[dict], path: Path, kind: str) -> None:
             import pyarrow
             from pyarrow import parquet
         except ImportError as error:
-            raise InputError(
-                'Parquet files need pyarrow: pip install "cl-bench[parquet]", or export --format csv'
-            ) from error
+            what_to_do = 'pip install "cl-bench[parquet]", or export --format csv'
+            raise InputError(f"Parquet files need pyarrow: {what_to_do}") from error
         parquet.write_table(pyarrow.Table.from_pylist(list(lines)), content)
     try:
         write_atomically(path, content.getvalue())
     except OSError as error:
-        raise InputError(
-            f"cannot write {path}: {error.strerror or error}; choose another file with --out"
-        ) from error
+        reason = f"{error.strerror or error}; choose another file with --out"
+        raise InputError(f"cannot write {path}: {reason}") from error

@@ -10,14 +10,8 @@ from typing import IO
 
 from cl_bench.errors import InputError
 
-NO_LOCKS = (
-    errno.ENOLCK,
-    errno.EOPNOTSUPP,
-    errno.ENOTSUP,
-    errno.ENOSYS,
-    errno.EBADF,
-    errno.EINVAL,
-)  # what file systems without them answer
+# what file systems without locks answer
+NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EBADF, errno.EINVAL)
 
 
 class CannotLock(InputError):
@@ -25,7 +19,10 @@ class CannotLock(InputError):
 
 
 def take(file: IO, path: Path, wait: bool) -> bool:
-    """Take the lock of an open file, which goes with it; False where another process holds it and `wait` is not set. Raises CannotLock."""
+    """Take the lock of an open file, which goes with it; False where another process holds it, unless `wait`.
+
+    Raises CannotLock.
+    """
     try:
         fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:
@@ -37,7 +34,8 @@ def take(file: IO, path: Path, wait: bool) -> bool:
 
 def cannot_lock(path: Path, error: OSError) -> CannotLock:
     if error.errno in NO_LOCKS:
-        how = "the file system has no locks; keep results on one that has (--results), `cl-bench merge` brings them together"
+        how = "the file system has no locks; keep results on one that has (--results), "
+        how += "`cl-bench merge` brings them together"
     else:
         how = "give this user write access, or `cl-bench merge` the runs into a folder that can be written"
     return CannotLock(f"cannot lock {path}: {error.strerror or error}; {how}")
@@ -47,10 +45,8 @@ def is_taken(path: Path) -> bool:
     """Whether a process holds the lock of this file, which may be missing. Raises CannotLock."""
     with ExitStack() as stack:
         try:
-            try:
-                lock = stack.enter_context(
-                    open(path, "rb+")
-                )  # network file systems lock what is open for writing alone
+            try:  # network file systems lock only what is open for writing
+                lock = stack.enter_context(open(path, "rb+"))
             except OSError as error:
                 if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
                     raise

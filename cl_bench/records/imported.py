@@ -1,4 +1,4 @@
-"""Accuracy matrices from elsewhere: read from CSV files, kept in a results folder beside the runs, marked wherever they are shown."""
+"""Accuracy matrices from elsewhere: read from CSV files, kept beside the runs, marked where shown."""
 
 import re
 from hashlib import sha256
@@ -52,18 +52,18 @@ class ImportedSpec(Strict):
 
 
 class ImportedRecord(Strict):
-    """Right answers per task after each task, as in a run's record; `counted` says whether the test sizes are real ones."""
+    """Right answers per task after each task, as in a run's record."""
 
     spec: ImportedSpec
     correct: tuple[tuple[int, ...], ...]
     test_sizes: tuple[int, ...]
-    counted: bool
+    counted: bool  # whether the test sizes are real ones
     status: str = "done"
     certificate: None = None
 
     @model_validator(mode="after")
     def _counts_fit(self) -> "ImportedRecord":
-        """Whatever the file says, there are no more right answers than images, and one line after each task."""
+        """Whatever a file says, there are no more right answers than images, and one line after each task."""
         accuracy_matrix(self.correct, self.test_sizes)
         if not len(self.correct) == len(self.test_sizes) == len(self.correct[-1]):
             raise ValueError(f"{len(self.correct)} lines of accuracies and {len(self.test_sizes)} test sizes")
@@ -100,7 +100,10 @@ def described(**values) -> ImportedSpec:
 def read_matrix(
     path: Path, spec: ImportedSpec, test_sizes: tuple[int, ...] | None, percent: bool
 ) -> ImportedRecord:
-    """A lower triangle of accuracies, one line after each task. Raises InputError with the line and task of the first that cannot be used."""
+    """A lower triangle of accuracies, one line after each task.
+
+    Raises InputError with the line and task of the first that cannot be used.
+    """
     return from_file(matrix_file.read(path, spec.num_tasks), spec, test_sizes, percent)
 
 
@@ -116,9 +119,9 @@ def from_file(
     if not (percent or signs) and largest > 1:
         raise InputError(f"{path} holds values above 1; give --percent if they are percentages")
     if percent and not signs and largest <= 1:
-        raise InputError(
-            f"{path} holds no value above 1; leave out --percent if they are fractions, or write percent signs if no accuracy is above 1 percent"
-        )
+        signed = "write percent signs if no accuracy is above 1 percent"
+        what_to_do = f"leave out --percent if they are fractions, or {signed}"
+        raise InputError(f"{path} holds no value above 1; {what_to_do}")
     correct = []
     for place, row in enumerate(rows):
         for column, (value, size) in enumerate(zip(row, sizes, strict=False), 1):
@@ -126,32 +129,32 @@ def from_file(
             if not 0 <= value.number <= scale:
                 raise found.error(place, f", task {column}: {value.number:g} is not between 0 and {scale:g}")
             if test_sizes is not None and abs(count - round(count)) > unit + 1e-6:
-                raise found.error(
-                    place,
-                    f", task {column}: {value.number:g} of {size} images is not a whole number of images",
-                )
-        correct.append(
-            tuple(round(value.number / scale * size) for value, size in zip(row, sizes, strict=False))
-        )
+                part = f"{value.number:g} of {size} images"
+                raise found.error(place, f", task {column}: {part} is not a whole number of images")
+        pairs = zip(row, sizes, strict=False)
+        correct.append(tuple(round(value.number / scale * size) for value, size in pairs))
     accuracy_matrix(correct, sizes)
-    return ImportedRecord(
-        spec=spec, correct=tuple(correct), test_sizes=tuple(sizes), counted=test_sizes is not None
-    )
+    counted = test_sizes is not None
+    return ImportedRecord(spec=spec, correct=tuple(correct), test_sizes=tuple(sizes), counted=counted)
 
 
 def doubts(record: ImportedRecord) -> list[str]:
-    """What deserves a look in a matrix that can be used: a task that was hardly learned may be a fraction among percentages."""
+    """What deserves a look in a matrix that can be used.
+
+    A task that was hardly learned may be a fraction among percentages.
+    """
     learned = [record.correct[task][task] / record.test_sizes[task] for task in range(len(record.correct))]
     low = [f"task {task} ({share:.2%})" for task, share in enumerate(learned, 1) if share <= 0.01]
-    return (
-        [f"at most 1 % right after learning: {', '.join(low)}; are there fractions among percentages?"]
-        if low
-        else []
-    )
+    if not low:
+        return []
+    return [f"at most 1 % right after learning: {', '.join(low)}; are there fractions among percentages?"]
 
 
 def save(record: ImportedRecord, root: Path) -> Path:
-    """Keep it in the results folder; returns its file. Raises InputError where another matrix has the same name, benchmark and seed."""
+    """Keep it in the results folder; returns its file.
+
+    Raises InputError where another matrix has the same name, benchmark and seed.
+    """
     path = place(record, root)
     require_same(record, root)
     try:
@@ -170,21 +173,20 @@ def place(record: ImportedRecord, root: Path) -> Path:
 
 
 def short_name(name: str, longest: int = 200) -> str:
-    """The beginning of a name that is too long for a file's, in bytes; the rest of the file's name is to tell it apart."""
+    """The beginning, in bytes, of a name too long for a file's, whose rest is to tell it apart."""
     return name.encode()[:longest].decode(errors="ignore")
 
 
 def require_same(record: ImportedRecord, root: Path) -> None:
-    """Raises InputError where the results folder holds another matrix under the same name, benchmark and seed."""
+    """Raises InputError where the folder holds another matrix of the same name, benchmark and seed."""
     path = place(record, root)
     if not is_missing(path) and _read(path) != record:
-        raise InputError(
-            f"{path} holds another matrix of {record.spec.display} on {record.spec.benchmark}; give another --seed, or remove it first"
-        )
+        other = f"another matrix of {record.spec.display} on {record.spec.benchmark}"
+        raise InputError(f"{path} holds {other}; give another --seed, or remove it first")
 
 
 def records(root: Path) -> list[ImportedRecord]:
-    """Those in a results folder. Raises InputError for a file that is not one, CannotRead for one that cannot be read."""
+    """Those in a results folder. Raises InputError for a file that is none, CannotRead for one unreadable."""
     return [_read(path) for path in entries(root / "imported", "[!.]*.json")]
 
 
@@ -208,9 +210,7 @@ def _read(path: Path) -> ImportedRecord:
     try:
         return ImportedRecord.model_validate_json(data)
     except ValueError as error:
-        reason = (
-            error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error).splitlines()[0]
-        )
-        raise InputError(
-            f"{path} is not an imported matrix ({reason}); import it again or remove it"
-        ) from error
+        known = isinstance(error, ValidationError)
+        reason = error.errors()[0]["msg"] if known else str(error).splitlines()[0]
+        what_to_do = "import it again or remove it"
+        raise InputError(f"{path} is not an imported matrix ({reason}); {what_to_do}") from error

@@ -19,6 +19,7 @@ from cl_bench.records.record import RunRecord
 from cl_bench.records.store import LeftOut, Store
 
 VERSION = 2
+MORE_THAN_A_FILE = ("unreadable", "misplaced")  # states that depend on more than the record's file
 
 
 @dataclass(frozen=True)
@@ -52,9 +53,10 @@ _INDEX = TypeAdapter(_Index)
 
 
 def summaries(store: Store) -> list[Summary]:
-    """Every run with a record, by folder name; one whose record cannot be believed or read has that for its status, and the reason.
+    """Every run with a record, by folder name.
 
-    Raises InputError where the results folder is none, CannotRead where it cannot be listed.
+    One whose record cannot be believed or read has that for its status, and the reason. Raises InputError
+    where the results folder is none, CannotRead where it cannot be listed.
     """
     path = store.root / "index.json"
     known, found, summed = _read(path), {}, []
@@ -64,10 +66,7 @@ def summaries(store: Store) -> list[Summary]:
         if old and stamp and old.stamp == stamp:
             found[folder.name] = old
         elif summary := _summary(store, folder):
-            if stamp is None or summary.status in (
-                "unreadable",
-                "misplaced",
-            ):  # which depends on more than this file
+            if stamp is None or summary.status in MORE_THAN_A_FILE:
                 summed.append(summary)
                 continue
             found[folder.name] = _Entry(stamp=stamp, summary=summary)
@@ -124,10 +123,9 @@ def _accuracy(record: RunRecord) -> float | None:
 
 
 def _left_out(found: LeftOut) -> Summary:
-    """What is known of a run whose record is not believed: its folder's name, and the specification beside the record."""
+    """What is known of a run whose record is not believed: its folder's name, and the specification in it."""
     method, _, run_id = found.folder.rpartition("-")
     spec, status = found.spec, "misplaced" if found.kind == "copy" else found.kind
     told = (spec.label, spec.benchmark_name(), spec.seed_name()) if spec else (method, "", "")
-    return Summary(
-        found.folder, run_id, status, 0, spec.num_learned if spec else 0, None, *told, found.reason
-    )
+    of = spec.num_learned if spec else 0
+    return Summary(found.folder, run_id, status, 0, of, None, *told, found.reason)

@@ -9,8 +9,8 @@ from contextlib import ExitStack, contextmanager
 
 from cl_bench.errors import Busy, InputError
 from cl_bench.records.file_lock import cannot_lock, is_taken, take
-from cl_bench.records.record import RunSpec
 from cl_bench.records.sealed import is_missing
+from cl_bench.records.spec import RunSpec
 from cl_bench.records.store import Store
 
 WHOLE_FOLDER = "lock"  # in a folder that is locked as a whole
@@ -28,9 +28,11 @@ def is_held_by_name(store: Store, name: str) -> bool:
 
 @contextmanager
 def sole_owner(store: Store, spec: RunSpec, say: Callable[[str], None], wait: bool = True) -> Iterator[None]:
-    """Hold the run's lock; a second process with the same specification waits here, or raises Busy. The lock dies with its process;
-    its empty file stays, since removing it would let two waiting processes hold different locks. Raises CannotLock, and CannotRead where the
-    run's folder cannot be entered."""
+    """Hold the run's lock; a second process with the same specification waits here, or raises Busy.
+
+    The lock dies with its process; its empty file stays, since removing it would let two waiting processes
+    hold different locks. Raises CannotLock, and CannotRead where the run's folder cannot be entered.
+    """
     with held(store, store.folder(spec).name, say, wait):
         folder = store.folder(spec)
         try:

@@ -1,7 +1,7 @@
-"""Accuracy matrices in text files as programs write them: by pandas, numpy or a spreadsheet, with headings, an index, or decimal commas.
+"""Accuracy matrices in text files as pandas, numpy or a spreadsheet write them.
 
-Lines are read as they are; what makes the difference between two readings is found from the number of tasks,
-and said in `remarks`.
+They may have headings, an index, or decimal commas. Lines are read as they are; what makes the difference
+between two readings is found from the number of tasks, and said in `remarks`.
 """
 
 import csv
@@ -55,9 +55,8 @@ def read(path: Path, tasks: int) -> MatrixFile:
     if not rows:
         raise InputError(f"{path} holds no numbers; expected one line of accuracies after each task")
     if len(rows) != tasks:
-        raise InputError(
-            f"{path} has {len(rows)} lines of accuracies{' below a heading' * headed}, expected {tasks}: one after each task"
-        )
+        lines_found = f"{len(rows)} lines of accuracies{' below a heading' * headed}"
+        raise InputError(f"{path} has {lines_found}, expected {tasks}: one after each task")
     if _has_index(rows, heading, tasks):
         remarks.append(f"first column read as an index ({rows[0][0] or 'empty'} to {rows[-1][0] or 'empty'})")
         rows = [cells[1:] for cells in rows]
@@ -71,24 +70,20 @@ def read(path: Path, tasks: int) -> MatrixFile:
 
 
 def _cells(path: Path) -> tuple[list[tuple[int, list[str]]], list[str]]:
-    """Number and cells of every line that is neither empty nor a comment, and what separates them if not commas."""
+    """Number and cells of every line that is neither empty nor a comment, and what stands between them."""
     text = _text(path).replace("\r\n", "\n").replace("\r", "\n")
-    lines = [
-        (number, line)
-        for number, line in enumerate(text.split("\n"), 1)
-        if line.strip(" \t;,") and not line.lstrip().startswith("#")
-    ]
+    lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip(" \t;,")]
+    lines = [(number, line) for number, line in lines if not line.lstrip().startswith("#")]
     kept = "".join(line for _, line in lines)
     delimiter = next((mark for mark in (";", "\t", ",") if mark in kept), None)
-    try:
-        cells = [
-            (number, line.split() if delimiter is None else next(csv.reader([line], delimiter=delimiter)))
-            for number, line in lines
-        ]
-    except csv.Error as error:
-        raise InputError(f"cannot read {path}: {error}") from error
+    cells = []
+    for number, line in lines:
+        try:
+            found = line.split() if delimiter is None else next(csv.reader([line], delimiter=delimiter))
+        except csv.Error as error:
+            raise InputError(f"cannot read {path}: {error}") from error
+        cells.append((number, [cell.strip() for cell in found]))
     remarks = [] if delimiter in (",", None) else [f"{DELIMITERS[delimiter]} between the cells"]
-    cells = [(number, [cell.strip() for cell in found]) for number, found in cells]
     return cells, remarks
 
 
@@ -99,9 +94,8 @@ def _text(path: Path) -> str:
         text = data.decode(encoding)
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
-        raise InputError(
-            f"{path}, line {line}: this is not text in UTF-8; export the matrix as CSV in UTF-8"
-        ) from error
+        problem = "this is not text in UTF-8; export the matrix as CSV in UTF-8"
+        raise InputError(f"{path}, line {line}: {problem}") from error
     if "\0" in text:
         raise InputError(f"{path} is not a text file; export the matrix as CSV")
     return text
@@ -118,14 +112,16 @@ def _is_number(cell: str) -> bool:
 
 def _counts(cells: Sequence[str]) -> bool:
     """Whether they are 0, 1, 2, ... or 1, 2, 3, ..."""
-    return all(cell.isdecimal() for cell in cells) and [int(cell) for cell in cells] in [
-        list(range(s, s + len(cells))) for s in (0, 1)
-    ]
+    counts = [list(range(start, start + len(cells))) for start in (0, 1)]
+    return all(cell.isdecimal() for cell in cells) and [int(cell) for cell in cells] in counts
 
 
 def _is_heading(rows: Sequence[Sequence[str]], tasks: int) -> bool:
-    """Whether the first line is none of the matrix: no number in it, a count of columns after an empty cell or, where there is one line more than
-    tasks, words or a count."""
+    """Whether the first line is none of the matrix.
+
+    Such a line has no number in it, a count of columns after an empty cell or, where there is one line more
+    than tasks, words or a count.
+    """
     first = [cell for cell in rows[0] if cell.lower() not in MISSING]
     if not any(map(_is_number, first)):
         return True
@@ -136,15 +132,17 @@ def _is_heading(rows: Sequence[Sequence[str]], tasks: int) -> bool:
 
 
 def _has_index(rows: Sequence[Sequence[str]], heading: Sequence[str], tasks: int) -> bool:
-    """Whether the first column names the lines: by words, under an empty heading, or counting in one column more than tasks."""
+    """Whether the first column names the lines.
+
+    It does by words, or by counting under an empty heading or in one column more than tasks.
+    """
     first = [cells[0] for cells in rows]
     if not any(map(_is_number, first)) and any(cell.lower() not in MISSING for cell in first):
         return True
-    wide = max(len(cells) for cells in rows) > tasks and any(
-        cells[tasks] for cells in rows if len(cells) > tasks
-    )
+    wider = [cells for cells in rows if len(cells) > tasks]
+    filled = any(cells[tasks] for cells in wider)
     unnamed = bool(heading) and (not heading[0] or len(heading) == tasks)
-    return _counts(first) and (wide or (unnamed and max(map(len, rows)) > tasks))
+    return _counts(first) and (filled or (unnamed and bool(wider)))
 
 
 def _fill(found: MatrixFile, rows: Sequence[Sequence[str]]) -> None:
@@ -154,26 +152,20 @@ def _fill(found: MatrixFile, rows: Sequence[Sequence[str]]) -> None:
         needed, above = cells[: row + 1], cells[row + 1 :]
         present = [cell for cell in needed if cell.lower() not in MISSING]
         if len(present) <= row:
-            raise found.error(
-                row, f": expected {row + 1} accuracies (tasks 1 to {row + 1}), got {len(present)}"
-            )
-        for column, cell in enumerate([*needed, *(cell for cell in above if cell.lower() not in MISSING)], 1):
+            expected = f"expected {row + 1} accuracies (tasks 1 to {row + 1})"
+            raise found.error(row, f": {expected}, got {len(present)}")
+        above = [cell for cell in above if cell.lower() not in MISSING]
+        for column, cell in enumerate([*needed, *above], 1):
+            place = f", task {column}: {cell!r}"
             if not _is_number(cell):
-                raise found.error(
-                    row, f", task {column}: {cell!r} is not a number; expected such as 81.25 or 0.8125"
-                )
+                raise found.error(row, f"{place} is not a number; expected such as 81.25 or 0.8125")
             commas, points = commas or "," in cell, points or "." in cell
             if commas and points:
-                raise found.error(
-                    row,
-                    f", task {column}: {cell!r}: decimal commas and decimal points in one file; use one of them",
-                )
+                both = "decimal commas and decimal points in one file"
+                raise found.error(row, f"{place}: {both}; use one of them")
             if found.percent and "%" not in cell and float(_plain(cell)) != 0:
-                raise found.error(
-                    row,
-                    f", task {column}: {cell!r} has no percent sign, others have; write all of them alike",
-                )
-        if any(float(_plain(cell)) != 0 for cell in above if cell.lower() not in MISSING):
+                raise found.error(row, f"{place} has no percent sign, others have; write all of them alike")
+        if any(float(_plain(cell)) != 0 for cell in above):
             raise found.error(row, f": there are accuracies on tasks not yet learned; {_why_above(rows)}")
         found.rows.append([_value(cell) for cell in needed])
     if commas:

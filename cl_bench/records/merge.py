@@ -1,4 +1,4 @@
-"""Brings the runs of several results folders together, whole or compact, without ever replacing a result by another one."""
+"""Brings the runs of several results folders together, whole or compact, never replacing one by another."""
 
 import io
 from dataclasses import dataclass, field
@@ -13,22 +13,18 @@ from cl_bench.records.record import RunRecord
 from cl_bench.records.sealed import DamagedRecord, content_of, entries, is_missing
 from cl_bench.records.store import BROKEN_ARCHIVE, LeftOut, Store
 
-FILES = (
-    "spec.json",
-    "predictions.npz",
-    "log.txt",
-    "checkpoint-*.safetensors",
-)  # of a run, copied before the record that vouches for them
+# of a run, copied before the record that vouches for them
+FILES = ("spec.json", "predictions.npz", "log.txt", "checkpoint-*.safetensors")
 
 
 @dataclass
 class Merged:
-    """What happened: runs copied, runs the target had already (the same or further), a line for each that was left out or lost something on the
-    way, and one for each that may be lacking in the target: it could not be read or believed, or is being worked on."""
+    """What happened: numbers of runs, and lines about some of them."""
 
     copied: int = 0
-    kept: int = 0
-    warnings: list[str] = field(default_factory=list)
+    kept: int = 0  # which the target had already, the same or further
+    warnings: list[str] = field(default_factory=list)  # left out, or lost something on the way
+    # may be lacking in the target: could not be read or believed, or are being worked on
     lacking: list[str] = field(default_factory=list)
 
 
@@ -52,9 +48,10 @@ def merge(target: Store, sources: list[Store], compact: bool) -> Merged:
                 done.warnings.append(f"left out: {found[1]} is not finished")
             elif run_id not in best or _further(found, best[run_id]):
                 best[run_id] = found
-    wanted = {
-        run_id: found for run_id, found in best.items() if run_id not in here or _further(found, here[run_id])
-    }
+    wanted = {}
+    for run_id, found in best.items():
+        if run_id not in here or _further(found, here[run_id]):
+            wanted[run_id] = found
     others = [(record, store) for store in sources for record in imported.records(store.root)]
     for record, store in others:
         for root in (target.root, *(source.root for source in sources if source is not store)):
@@ -68,9 +65,8 @@ def merge(target: Store, sources: list[Store], compact: bool) -> Merged:
         for record, _ in others:
             imported.save(record, target.root)
     except OSError as error:
-        raise InputError(
-            f"cannot write {target.root}: {error.strerror or error}; free space and repeat the command"
-        ) from error
+        reason = f"{error.strerror or error}; free space and repeat the command"
+        raise InputError(f"cannot write {target.root}: {reason}") from error
     _say_left_out([*left_here, *left_out], target, done)
     return done
 
@@ -108,7 +104,7 @@ def _bring(
 
 
 def _say_left_out(left_out: list[LeftOut], target: Store, done: Merged) -> None:
-    """A line for each record that could not be read or believed: a warning where the target has the whole run all the same."""
+    """A line for each record not read or not believed: a warning where the target has the whole run."""
     for found in left_out:
         there = target.in_folder(target.root / "runs" / found.folder)
         whole = not found.lacking or (isinstance(there, RunRecord) and there.status == "done")
@@ -116,19 +112,21 @@ def _say_left_out(left_out: list[LeftOut], target: Store, done: Merged) -> None:
 
 
 def _further(found: tuple[RunRecord, Path], other: tuple[RunRecord, Path]) -> bool:
-    """Whether a record goes beyond another one of the same run. Raises InputError when they contradict each other."""
+    """Whether a record goes beyond another one of the same run. Raises InputError for contradictions."""
     (record, folder), (known, place) = found, other
     both = min(len(record.tasks), len(known.tasks))
     if [task.correct for task in record.tasks[:both]] != [task.correct for task in known.tasks[:both]]:
-        raise InputError(
-            f"{folder} and {place} are the same run with different results (another machine or library version?); "
-            "nothing was copied, report them from separate folders or remove one"
-        )
+        other = "the same run with different results (another machine or library version?)"
+        what_to_do = "nothing was copied, report them from separate folders or remove one"
+        raise InputError(f"{folder} and {place} are {other}; {what_to_do}")
     return (len(record.tasks), record.status == "done") > (len(known.tasks), known.status == "done")
 
 
 def _copy(record: RunRecord, folder: Path, target: Store, compact: bool, done: Merged) -> None:
-    """Bring a run over, the record last; what the target has of it under a record that is damaged is set aside before. Raises CannotRead."""
+    """Bring a run over, the record last.
+
+    What the target has of it under a damaged record is set aside before. Raises CannotRead.
+    """
     place = target.folder(record.spec)
     try:
         target.load(record.spec)

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from operator import truediv
 
-from cl_bench.records import metrics
-
 Counts = Sequence[Sequence[int]]
 
 ACCURACY_CONVENTIONS = {
@@ -20,7 +18,8 @@ ACCURACY_CONVENTIONS = {
     "sample": "all right answers divided by all test images (what most public code prints)",
 }
 FORGETTING_CONVENTIONS = {
-    "chaudhry": "mean over all but the last task of (best accuracy after any earlier task - final accuracy); may be negative",
+    "chaudhry": "mean over all but the last task of "
+    "(best accuracy after any earlier task - final accuracy); may be negative",
     "max_including_last": "as chaudhry, but the best may be the final accuracy itself; never negative",
     "diagonal": "mean over all but the last task of (accuracy right after learning it - final accuracy)",
 }
@@ -44,9 +43,8 @@ def _matrix(
     joint = len(correct) == 1 and len(correct[0]) == len(test_sizes)
     for t, row in enumerate(correct):
         if len(row) != t + 1 and not joint:
-            raise ValueError(
-                f"row {t + 1} of the accuracy matrix has {len(row)} entries, expected {t + 1} (one per task seen); is it transposed?"
-            )
+            expected = f"expected {t + 1} (one per task seen); is it transposed?"
+            raise ValueError(f"row {t + 1} of the accuracy matrix has {len(row)} entries, {expected}")
     if len(correct[-1]) > len(test_sizes):
         raise ValueError(f"{len(correct[-1])} tasks evaluated but {len(test_sizes)} test sizes given")
     if any(size < 1 for size in test_sizes):
@@ -87,7 +85,7 @@ def average_incremental_accuracy(
 
 
 def forgetting(correct: Counts, test_sizes: Sequence[int], convention: str = "chaudhry") -> float | None:
-    """Average forgetting after the last task; None where it does not exist (one task, or all classes learned at once)."""
+    """Average forgetting after the last task; None for one task, or all classes learned at once."""
     matrix = accuracy_matrix(correct, test_sizes)
     _known(convention, FORGETTING_CONVENTIONS)
     last = len(matrix) - 1
@@ -95,15 +93,16 @@ def forgetting(correct: Counts, test_sizes: Sequence[int], convention: str = "ch
         return None
     drops = []
     for j in range(last):
-        rows = {"chaudhry": range(j, last), "max_including_last": range(j, last + 1), "diagonal": (j,)}[
-            convention
-        ]
-        drops.append(max(matrix[t][j] for t in rows) - matrix[last][j])
+        end = {"chaudhry": last, "max_including_last": last + 1, "diagonal": j + 1}[convention]
+        drops.append(max(matrix[t][j] for t in range(j, end)) - matrix[last][j])
     return sum(drops) / last
 
 
 def backward_transfer(correct: Counts, test_sizes: Sequence[int]) -> float | None:
-    """Mean over all but the last task of (final accuracy - accuracy right after learning it); None where it does not exist."""
+    """Mean over all but the last task of (final accuracy - accuracy right after learning it).
+
+    None where `forgetting` is None.
+    """
     drop = forgetting(correct, test_sizes, "diagonal")
     return None if drop is None else -drop
 
@@ -117,7 +116,10 @@ def mean_and_spread(values: Sequence[float]) -> tuple[float, float | None]:
 
 
 def percent(fraction: float) -> str:
-    """With two decimals, ties rounded away from zero: a value of counts that lies on a tie is one, whatever the last bits of its sum."""
+    """With two decimals, ties rounded away from zero.
+
+    A value of counts that lies on a tie is one, whatever the last bits of its sum.
+    """
     text = f"{100 * fraction + math.copysign(1e-9, fraction):.2f}"
     return text.lstrip("-") if float(text) == 0 else text
 
@@ -136,10 +138,10 @@ class Conventions:
 
 
 MEASURES = {
-    "accuracy": lambda r, c: metrics.final_accuracy(r.correct, r.test_sizes, c.accuracy),
-    "forgetting": lambda r, c: metrics.forgetting(r.correct, r.test_sizes, c.forgetting),
+    "accuracy": lambda r, c: final_accuracy(r.correct, r.test_sizes, c.accuracy),
+    "forgetting": lambda r, c: forgetting(r.correct, r.test_sizes, c.forgetting),
     "incremental": lambda r, c: (
-        None if r.spec.joint else metrics.average_incremental_accuracy(r.correct, r.test_sizes, c.accuracy)
+        None if r.spec.joint else average_incremental_accuracy(r.correct, r.test_sizes, c.accuracy)
     ),
-    "transfer": lambda r, c: metrics.backward_transfer(r.correct, r.test_sizes),
+    "transfer": lambda r, c: backward_transfer(r.correct, r.test_sizes),
 }

@@ -1,6 +1,7 @@
-"""What a record says must agree with itself: as many counts as tasks, none larger than the images it counts."""
+"""What a record says must agree with itself: as many counts as tasks, none above the images it counts."""
 
-from cl_bench.records.record import Certificate, RunRecord, RunSpec, TaskRecord
+from cl_bench.records.record import Certificate, RunRecord, TaskRecord
+from cl_bench.records.spec import RunSpec
 
 
 def contradiction(record: RunRecord) -> str | None:
@@ -53,9 +54,7 @@ def _of_task(task: TaskRecord, spec: RunSpec, number: int, sizes: tuple[int, ...
     if not spec.joint and task.classes != spec.task_classes[number - 1]:
         return f"classes {list(task.classes)} instead of {list(spec.task_classes[number - 1])}"
     numbers = {name: getattr(task, name) for name in COUNTED}
-    wrong = next(
-        (name for name, value in numbers.items() if not 0 <= value <= LARGEST), None
-    )  # false for NaN too
+    wrong = next((name for name, value in numbers.items() if not 0 <= value <= LARGEST), None)  # or NaN
     if wrong:
         return f"{wrong} is {numbers[wrong]}"
     if task.kept_losses is not None and len(task.kept_losses) != min(number, 2):
@@ -65,18 +64,14 @@ def _of_task(task: TaskRecord, spec: RunSpec, number: int, sizes: tuple[int, ...
 
 LARGEST = 2**62  # of any count, and of seconds: what numpy's integers hold
 COUNTED = (
-    "training_images", "images_seen", "trainable_parameters", "stored_values", "learn_seconds", "evaluate_seconds", "peak_memory_bytes",
+    "training_images", "images_seen", "trainable_parameters", "stored_values", "learn_seconds",
+    "evaluate_seconds", "peak_memory_bytes",
 )  # fmt: skip
 
 
 def _of_certificate(found: Certificate) -> str | None:
-    counts = (
-        found.changed_in_batches,
-        found.changed_when_shuffled,
-        found.right_alone,
-        found.right_in_batches,
-        found.right_when_shuffled,
-    )
+    changed = (found.changed_in_batches, found.changed_when_shuffled)
+    counts = (*changed, found.right_alone, found.right_in_batches, found.right_when_shuffled)
     if found.images < 1 or found.batch < 1 or not all(0 <= count <= found.images for count in counts):
         return f"a certificate of {found.images} images with counts {list(counts)}"
     return None

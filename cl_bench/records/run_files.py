@@ -10,8 +10,9 @@ import numpy as np
 
 from cl_bench.errors import CannotWrite
 from cl_bench.files import write_atomically
-from cl_bench.records.record import RunRecord, RunSpec
+from cl_bench.records.record import RunRecord
 from cl_bench.records.sealed import DamagedRecord, content_of, is_missing
+from cl_bench.records.spec import RunSpec
 from cl_bench.records.store import BROKEN_ARCHIVE, Store
 
 Say = Callable[[str], None]
@@ -20,7 +21,10 @@ Say = Callable[[str], None]
 def save(
     record: RunRecord, store: Store, tensors: bytes, predictions: dict[str, np.ndarray], truth: np.ndarray
 ) -> None:
-    """Checkpoint and predictions (with the true classes beside them) first, then the record that vouches for them, then the older checkpoint goes."""
+    """Checkpoint and predictions (with the true classes) first, then the record that vouches for them.
+
+    The older checkpoint goes last.
+    """
     folder = store.folder(record.spec)
     try:
         write_atomically(checkpoint_path(folder, len(record.tasks)), tensors)
@@ -38,9 +42,8 @@ def save(
 
 def cannot_write(folder: Path, error: OSError) -> CannotWrite:
     """The failure of a run that cannot save; what it saved before is kept."""
-    return CannotWrite(
-        f"cannot write {folder}: {error.strerror}; free space and repeat the command, finished tasks are kept"
-    )
+    what_to_do = "free space and repeat the command, finished tasks are kept"
+    return CannotWrite(f"cannot write {folder}: {error.strerror}; {what_to_do}")
 
 
 def checkpoint_path(folder: Path, tasks: int) -> Path:
@@ -49,8 +52,12 @@ def checkpoint_path(folder: Path, tasks: int) -> Path:
 
 
 def existing(spec: RunSpec, store: Store, say: Say) -> RunRecord | None:
-    """The run's record, where the same command goes on. What proves damaged is set aside, with a message, and the run starts again; a finished run
-    stays as it is, whatever became of the files beside its record. Raises CannotRead, and nothing is changed, where something cannot be read."""
+    """The run's record, where the same command goes on.
+
+    What proves damaged is set aside, with a message, and the run starts again; a finished run stays as it is,
+    whatever became of the files beside its record. Raises CannotRead, and nothing is changed, where something
+    cannot be read.
+    """
     folder = store.folder(spec)
     try:
         record = store.load(spec)
@@ -85,16 +92,13 @@ def damage(record: RunRecord, folder: Path, compact: bool | None = None) -> list
         return []
     compact = is_compact(record, folder) if compact is None else compact
     last, found = len(record.tasks), []
-    path = checkpoint_path(folder, last)
     if not compact:
-        found += _unlike(
-            path, lambda data: hashlib.sha256(data).hexdigest() == record.tasks[-1].checkpoint_sha256
-        )
+        named = record.tasks[-1].checkpoint_sha256
+        path = checkpoint_path(folder, last)
+        found += _unlike(path, lambda data: hashlib.sha256(data).hexdigest() == named)
     kept = range(last - 1, last) if compact else range(last)
-    return found + _unlike(
-        folder / "predictions.npz",
-        lambda data: _digests(data, kept) == [record.tasks[t].predictions_sha256 for t in kept],
-    )
+    digests = [record.tasks[t].predictions_sha256 for t in kept]
+    return found + _unlike(folder / "predictions.npz", lambda data: _digests(data, kept) == digests)
 
 
 def _unlike(path: Path, is_named: Callable[[bytes], bool]) -> list[str]:

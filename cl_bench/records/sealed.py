@@ -1,4 +1,4 @@
-"""A run's record as a file: sealed with a digest when it is written, and believed only when it is exactly what was written.
+"""A run's record as a file: sealed with a digest, and believed only when it is exactly what was written.
 
 Three things are never taken for each other: a file that is missing, one that cannot be read, and one that was
 read in full and is damaged.
@@ -18,17 +18,19 @@ from cl_bench.errors import CannotRead
 from cl_bench.records.plausible import contradiction
 from cl_bench.records.record import RunRecord
 
-_WRITTEN = re.compile(
-    rb'\{"digest": "(?P<digest>\w+)", "run_id": "(?P<run_id>\w+)", "record":\n(?P<content>.+)\n\}\n'
-)
+_HEAD = rb'\{"digest": "(?P<digest>\w+)", "run_id": "(?P<run_id>\w+)", "record":'
+_WRITTEN = re.compile(_HEAD + rb"\n(?P<content>.+)\n\}\n")
 
 
 class DamagedRecord(Exception):
-    """A record that was read and is truncated, edited by hand, at odds with itself, or in a folder that is not its own."""
+    """A record that was read and is truncated, edited, at odds with itself, or in a folder not its own."""
 
 
 def is_missing(path: Path) -> bool:
-    """Whether there is nothing at this path. Raises CannotRead where that cannot be known: a link to nothing, a folder that may not be entered."""
+    """Whether there is nothing at this path.
+
+    Raises CannotRead where that cannot be known: for a link to nothing, in a folder that may not be entered.
+    """
     try:
         os.stat(path)
     except FileNotFoundError as error:
@@ -55,8 +57,10 @@ def content_of(path: Path) -> bytes | None:
 
 
 def entries(folder: Path, *patterns: str) -> list[Path]:
-    """What a folder holds under names of these patterns, by name; nothing where there is no folder. Raises CannotRead where it may not be listed,
-    of which `Path.glob` says nothing."""
+    """What a folder holds under names of these patterns, by name; nothing where there is no folder.
+
+    Raises CannotRead where it may not be listed, of which `Path.glob` says nothing.
+    """
     if is_missing(folder):
         return []
     try:
@@ -69,14 +73,16 @@ def entries(folder: Path, *patterns: str) -> list[Path]:
 def seal(record: RunRecord) -> bytes:
     """The content of the record's file."""
     content = canonical_json(record.model_dump(mode="json"))
-    head = (
-        f'{{"digest": "{sha256(content.encode()).hexdigest()}", "run_id": "{record.spec.run_id()}", "record":'
-    )
-    return f"{head}\n{content}\n}}\n".encode()
+    digest, run_id = sha256(content.encode()).hexdigest(), record.spec.run_id()
+    return f'{{"digest": "{digest}", "run_id": "{run_id}", "record":\n{content}\n}}\n'.encode()
 
 
 def read_record(path: Path) -> RunRecord:
-    """The record in a file. Raises DamagedRecord when it is not exactly what `seal` made, CannotRead when it cannot be read or is not there."""
+    """The record in a file.
+
+    Raises DamagedRecord when it is not exactly what `seal` made, CannotRead when it cannot be read or is not
+    there.
+    """
     data = content_of(path)
     if data is None:
         raise CannotRead(path, "it is gone")
@@ -85,25 +91,19 @@ def read_record(path: Path) -> RunRecord:
         record = RunRecord.model_validate_json(content)
         run_id = record.spec.run_id()
     except ValidationError as error:
-        strange = [
-            ".".join(map(str, found["loc"])) for found in error.errors() if found["type"] == "extra_forbidden"
-        ]
+        unknown = (found["loc"] for found in error.errors() if found["type"] == "extra_forbidden")
+        strange = [".".join(map(str, place)) for place in unknown]
         if unchanged and strange:
-            raise CannotRead(
-                path,
-                f"it was written by another version, with what this one does not know ({', '.join(strange[:3])})",
-            ) from error
-        raise DamagedRecord(
-            f"{path} is truncated or not a record ({error.error_count()} bad values)"
-        ) from error
+            with_what = f"with what this one does not know ({', '.join(strange[:3])})"
+            raise CannotRead(path, f"it was written by another version, {with_what}") from error
+        bad = f"{error.error_count()} bad values"
+        raise DamagedRecord(f"{path} is truncated or not a record ({bad})") from error
     except (ValueError, KeyError, TypeError) as error:
-        raise DamagedRecord(
-            f"{path} is truncated or not a record ({type(error).__name__}: {error})"
-        ) from error
+        bad = f"{type(error).__name__}: {error}"
+        raise DamagedRecord(f"{path} is truncated or not a record ({bad})") from error
     if not unchanged:
-        raise DamagedRecord(
-            f"{path} was changed after it was written (its content does not match its digest)"
-        )
+        changed = "was changed after it was written (its content does not match its digest)"
+        raise DamagedRecord(f"{path} {changed}")
     if stated_id != run_id:
         raise DamagedRecord(f"{path} does not belong to its run id")
     if wrong := contradiction(record):
@@ -112,7 +112,7 @@ def read_record(path: Path) -> RunRecord:
 
 
 def unsealed(data: bytes) -> tuple[bytes, str, bool]:
-    """From a record's file: the JSON of the record, the run id stated beside it, and whether its content is what the digest says.
+    """From a record's file: the record's JSON, the run id beside it, and whether the digest is its own.
 
     Raises ValueError, KeyError or TypeError for what is not such a file. White space and the order of keys
     may differ from what `seal` writes; as it writes them, the content need not be decoded to be believed.

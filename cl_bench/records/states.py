@@ -6,17 +6,21 @@ from dataclasses import dataclass
 from cl_bench.errors import CannotRead
 from cl_bench.records import file_lock, locks
 from cl_bench.records.index import Summary
-from cl_bench.records.record import RunRecord, RunSpec
+from cl_bench.records.record import RunRecord
 from cl_bench.records.sealed import DamagedRecord
+from cl_bench.records.spec import RunSpec
 from cl_bench.records.store import Store
 
 STATES = {
     "finished": "every task is learned and evaluated, and the certificate made",
     "running": "a process is working on it",
     "stopped": "begun, and nobody is working on it: the same command goes on after the last finished task",
-    "failed": "it ended with an error of its own, which its record names; the same command tries again after the last finished task",
-    "damaged": "its record was read in full and is not what was written: the same command sets it aside and begins again",
-    "unreadable": "its record is there and cannot be read, so that nothing is known of it: it is left as it is",
+    "failed": "it ended with an error of its own, which its record names; "
+    "the same command tries again after the last finished task",
+    "damaged": "its record was read in full and is not what was written: "
+    "the same command sets it aside and begins again",
+    "unreadable": "its record is there and cannot be read, so that nothing is known of it: "
+    "it is left as it is",
     "misplaced": "a whole record in a folder that has not its name: a copy, or one that was renamed",
     "missing": "never begun",
 }

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cl_bench.records.index import Summary, summaries
-from cl_bench.records.record import RunSpec
+from cl_bench.records.spec import RunSpec
 from cl_bench.records.states import STATES, state_of, state_of_summary
 from cl_bench.records.store import Store
 
@@ -31,18 +31,8 @@ def of_plan(specs: Sequence[RunSpec], store: Store) -> Listing:
         summary = known.get(store.folder(spec).name)
         if summary is None:
             state = state_of(store, spec)
-            summary = Summary(
-                "",
-                spec.run_id(),
-                "",
-                0,
-                spec.num_learned,
-                None,
-                spec.label,
-                spec.benchmark_name(),
-                spec.seed_name(),
-                None,
-            )
+            named = (spec.label, spec.benchmark_name(), spec.seed_name())
+            summary = Summary("", spec.run_id(), "", 0, spec.num_learned, None, *named, None)
             found.append((state.name, state.reason, summary))
         else:
             found.append((*state_of_summary(store, summary), summary))
@@ -58,6 +48,6 @@ def _listing(store: Store, found: Sequence[tuple[str, str | None, Summary]]) -> 
 
 def _line(state: str, reason: str | None, summary: Summary) -> str:
     accuracy = "–" if summary.accuracy is None else f"{summary.accuracy:.2%}"
-    line = f"{state:<10} {summary.run_id}  {summary.tasks:>3}/{summary.of or '?'} tasks  {accuracy:>7}  {summary.label}  {summary.benchmark}"
-    line += f"  seed {summary.seed}"
+    line = f"{state:<10} {summary.run_id}  {summary.tasks:>3}/{summary.of or '?'} tasks  {accuracy:>7}"
+    line += f"  {summary.label}  {summary.benchmark}  seed {summary.seed}"
     return f"{line}: {reason}" if reason and state not in ("finished", "running") else line

@@ -14,8 +14,9 @@ from typing import Literal
 from cl_bench.errors import UNREADABLE_ARCHIVE, CannotRead, CannotWrite, InputError
 from cl_bench.files import write_atomically
 from cl_bench.records import file_lock
-from cl_bench.records.record import RunRecord, RunSpec
+from cl_bench.records.record import RunRecord
 from cl_bench.records.sealed import DamagedRecord, content_of, is_missing, read_record, seal
+from cl_bench.records.spec import RunSpec
 
 # what reading a file of predictions that was cut short or changed raises
 BROKEN_ARCHIVE = (*UNREADABLE_ARCHIVE, SyntaxError, TypeError, AttributeError, tokenize.TokenError)
@@ -24,12 +25,12 @@ ASIDE = ".damaged-"  # in the name of a folder that holds what was set aside
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A record that no number is made of, and why; its run's specification where the one beside it can be believed."""
+    """A record that no number is made of, and why."""
 
     path: Path
     kind: Literal["damaged", "unreadable", "misplaced", "copy"]
     reason: str
-    spec: RunSpec | None = None
+    spec: RunSpec | None = None  # its run's, where the one beside it can be believed
     tasks: tuple = ()  # as a record has them, which it stands for in a row of runs
     certificate: None = None
     environments: tuple = ()
@@ -67,13 +68,11 @@ def write_spec(spec: RunSpec, folder: Path) -> Path:
 
 
 class Store:
-    """A results folder: `runs/<method>-<run id>/` holds record.json, the newest checkpoint, predictions.npz, log.txt."""
+    """A results folder: `runs/<method>-<run id>/` has record.json, a checkpoint, predictions.npz, log.txt."""
 
     def __init__(self, root: Path):
         self.root = Path(root)
-        self._known: dict[
-            int, tuple[RunSpec, Path]
-        ] = {}  # the folders that `records` has read, by the specification object in memory
+        self._known: dict[RunSpec, Path] = {}  # the folders that `records` has read
 
     def prepare(self) -> None:
         """Create the folder; raises InputError when it cannot be written or locked."""
@@ -88,31 +87,28 @@ class Store:
             finally:
                 probe.unlink(missing_ok=True)
         except OSError as error:
-            raise InputError(
-                f"cannot write the results folder {self.root}: {error.strerror or error}; free space or choose another with --results"
-            ) from error
+            reason = f"{error.strerror or error}; free space or choose another with --results"
+            raise InputError(f"cannot write the results folder {self.root}: {reason}") from error
 
     def require_folder(self) -> None:
-        """Raises InputError where the results folder is or can be none, CannotRead where it cannot be looked into."""
+        """See that the results folder is or can be one.
+
+        Raises InputError where it cannot, CannotRead where it cannot be looked into.
+        """
+        choose = "choose one with --results"
         for folder in (self.root, self.root / "runs"):
             try:
                 if not is_missing(folder) and not os.path.isdir(folder):
-                    raise InputError(
-                        f"{folder} is not a folder; a results folder holds runs, choose one with --results"
-                    )
+                    raise InputError(f"{folder} is not a folder; a results folder holds runs, {choose}")
             except CannotRead as error:
                 if error.errno not in (errno.ENAMETOOLONG, errno.ENOTDIR):
                     raise
-                raise InputError(
-                    f"{str(folder)[:100]} cannot be a results folder: {error.reason}; choose one with --results"
-                ) from error
+                named = str(folder)[:100]
+                raise InputError(f"{named} cannot be a results folder: {error.reason}; {choose}") from error
 
     def folder(self, spec: RunSpec) -> Path:
         """The run's own folder (it may not exist yet)."""
-        known, folder = self._known.get(id(spec), (None, None))
-        if known is spec:
-            return folder
-        return self.root / "runs" / f"{spec.method}-{spec.run_id()}"
+        return self._known.get(spec) or self.root / "runs" / f"{spec.method}-{spec.run_id()}"
 
     def holds(self, spec: RunSpec) -> bool:
         """Whether there is a record of the run, in whatever state. Raises CannotRead."""
@@ -127,35 +123,30 @@ class Store:
         write_atomically(self.folder(record.spec) / "record.json", seal(record))
 
     def folders(self) -> list[Path]:
-        """Every folder of a run, by name, also those that cannot be entered. Raises CannotRead when the results folder cannot be listed."""
+        """Every folder of a run, by name, also those that cannot be entered.
+
+        Raises CannotRead when the results folder cannot be listed.
+        """
         self.require_folder()
         runs = self.root / "runs"
         if is_missing(runs):
             return []
         try:
-            names = sorted(
-                entry.name
-                for entry in os.scandir(runs)
-                if not entry.name.startswith(".") and not os.path.isfile(entry)
-            )
+            shown = [entry for entry in os.scandir(runs) if not entry.name.startswith(".")]
+            names = sorted(entry.name for entry in shown if not os.path.isfile(entry))
         except OSError as error:
             raise CannotRead(runs, error) from error
         return [runs / name for name in names if ASIDE not in name]
 
     def find(self, run: str) -> Path:
         """The folder of the run with this id, unique beginning of an id, or folder. Raises InputError."""
-        given, ids = (
-            Path(run),
-            {folder: folder.name.rpartition("-")[2] for folder in self.folders() if _has_record(folder)},
-        )
-        if len(given.parts) > 1 and os.path.realpath(given.absolute().parent) != os.path.realpath(
-            self.root / "runs"
-        ):
+        given, runs = Path(run), os.path.realpath(self.root / "runs")
+        ids = {folder: folder.name.rpartition("-")[2] for folder in self.folders() if _has_record(folder)}
+        if len(given.parts) > 1 and os.path.realpath(given.absolute().parent) != runs:
             raise InputError(f"{run} is not a run in {self.root}; --results names the results folder")
         found = [folder for folder, run_id in ids.items() if given.name in (folder.name, run_id)]
-        found = found or [
-            folder for folder, run_id in ids.items() if given.name and run_id.startswith(given.name)
-        ]
+        if not found and given.name:
+            found = [folder for folder, run_id in ids.items() if run_id.startswith(given.name)]
         if len(found) != 1:
             what = f"{len(found)} runs begin with" if found else "no run is called"
             raise InputError(f"{what} {run!r} in {self.root}; `cl-bench ls runs` lists their ids")
@@ -173,7 +164,10 @@ class Store:
         return record.spec
 
     def set_aside(self, spec: RunSpec) -> Path:
-        """Move record, checkpoints and predictions out of the run's folder into a new one beside it, the record last; returns that."""
+        """Move record, checkpoints and predictions into a new folder beside the run's, which it returns.
+
+        The record goes last.
+        """
         folder = self.folder(spec)
         aside = folder.with_name(f"{folder.name}{ASIDE}{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
         try:
@@ -182,9 +176,8 @@ class Store:
                 if path.name in ("record.json", "predictions.npz") or path.name.startswith("checkpoint-"):
                     path.rename(aside / path.name)
         except OSError as error:
-            raise CannotWrite(
-                f"cannot move what is damaged in {folder} to {aside}: {error.strerror or error}"
-            ) from error
+            reason = error.strerror or error
+            raise CannotWrite(f"cannot move what is damaged in {folder} to {aside}: {reason}") from error
         return aside
 
     def records(self) -> Iterator[RunRecord | LeftOut]:
@@ -206,20 +199,13 @@ class Store:
             return LeftOut(path, "damaged", str(error), _spec_beside(folder))
         own = f"{record.spec.method}-{record.spec.run_id()}"
         if folder.name == own:
-            self._known[id(record.spec)] = (record.spec, folder)
+            self._known[record.spec] = folder
             return record
         if _has_record(folder.with_name(own)):  # a copy must not count as another run
-            return LeftOut(
-                path,
-                "copy",
-                f"{folder} is a copy of the run {own}; merge results folders with `cl-bench merge`",
-            )
-        return LeftOut(
-            path,
-            "misplaced",
-            f"{folder} holds the run {own}; name the folder so to have it counted",
-            record.spec,
-        )
+            reason = f"{folder} is a copy of the run {own}; merge results folders with `cl-bench merge`"
+            return LeftOut(path, "copy", reason)
+        reason = f"{folder} holds the run {own}; name the folder so to have it counted"
+        return LeftOut(path, "misplaced", reason, record.spec)
 
 
 def _has_record(folder: Path) -> bool:

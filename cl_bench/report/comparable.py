@@ -5,7 +5,7 @@ from typing import Any
 from cl_bench import presets
 from cl_bench.notation import format_option
 from cl_bench.records.metrics import Conventions
-from cl_bench.records.record import RunSpec
+from cl_bench.records.spec import RunSpec
 from cl_bench.report.published import Published, Registry
 from cl_bench.report.settings import options_in, settings_of
 

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from cl_bench.errors import InputError
 from cl_bench.records.imported import ImportedRecord, short_name
-from cl_bench.records.record import RunRecord, RunSpec
+from cl_bench.records.record import RunRecord
+from cl_bench.records.spec import RunSpec
 from cl_bench.records.store import LeftOut
 from cl_bench.report.rows import Benchmark, Row
 from cl_bench.report.settings import settings_of, unlike

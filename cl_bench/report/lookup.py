@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from cl_bench.config import unknown
 from cl_bench.errors import InputError
 from cl_bench.records.metrics import Conventions
-from cl_bench.records.record import RunSpec
+from cl_bench.records.spec import RunSpec
 from cl_bench.report.answers import Answers
 from cl_bench.report.nearest import of_cell
 from cl_bench.report.published import Registry

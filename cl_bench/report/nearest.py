@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from cl_bench.config import nearest
 from cl_bench.notation import format_option
-from cl_bench.records.record import RunSpec
+from cl_bench.records.spec import RunSpec
 from cl_bench.report.rows import Benchmark
 from cl_bench.report.settings import configured, options_in, same, settings_of
 from cl_bench.report.spec import ColumnLayout, RowLayout, selector

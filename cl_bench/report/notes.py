@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from cl_bench.environment import LIBRARIES
 from cl_bench.records import metrics
 from cl_bench.records.metrics import Conventions
-from cl_bench.records.record import Certificate, RunSpec
+from cl_bench.records.record import Certificate
+from cl_bench.records.spec import RunSpec
 from cl_bench.records.store import LeftOut
 from cl_bench.report.rows import Row
 from cl_bench.report.settings import settings_of, unlike

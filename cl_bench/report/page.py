@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from cl_bench.records import metrics
 from cl_bench.records.metrics import Conventions
-from cl_bench.records.record import RunSpec
+from cl_bench.records.spec import RunSpec
 from cl_bench.report.render import DIFFERENCE_NOTES
 from cl_bench.report.rows import Row
 from cl_bench.report.table import DIFFERENCE_HEADS, Cell, Table

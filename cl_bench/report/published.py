@@ -10,7 +10,7 @@ from cl_bench import plugin_folders
 from cl_bench.config import Strict, unknown
 from cl_bench.errors import InputError
 from cl_bench.records.metrics import ACCURACY_CONVENTIONS, FORGETTING_CONVENTIONS
-from cl_bench.records.record import RunSpec
+from cl_bench.records.spec import RunSpec
 from cl_bench.report import toml_file
 from cl_bench.report.toml_file import Place, TomlFile
 

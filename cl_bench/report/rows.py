@@ -8,7 +8,8 @@ from cl_bench.errors import InputError
 from cl_bench.records import metrics
 from cl_bench.records.imported import ImportedRecord
 from cl_bench.records.metrics import MEASURES, Conventions
-from cl_bench.records.record import Certificate, RunRecord, RunSpec
+from cl_bench.records.record import Certificate, RunRecord
+from cl_bench.records.spec import RunSpec
 from cl_bench.records.store import LeftOut
 from cl_bench.report.settings import settings_of
 

@@ -5,7 +5,7 @@ from functools import cache
 
 from cl_bench.config import canonical_json
 from cl_bench.notation import parse_methods
-from cl_bench.records.record import RunSpec
+from cl_bench.records.spec import RunSpec
 
 
 def configured(spec: RunSpec, method: str, options: dict) -> bool:

@@ -8,7 +8,8 @@ from pathlib import Path
 from cl_bench.config import whole_number
 from cl_bench.errors import InputError
 from cl_bench.records.metrics import Conventions
-from cl_bench.records.record import RunRecord, RunSpec
+from cl_bench.records.record import RunRecord
+from cl_bench.records.spec import RunSpec
 from cl_bench.records.store import LeftOut, Store
 from cl_bench.report import significance
 from cl_bench.report.answers import Answers

@@ -9,8 +9,9 @@ from cl_bench.errors import InputError, RunFailed
 from cl_bench.files import write_atomically
 from cl_bench.records import imported
 from cl_bench.records.metrics import Conventions
-from cl_bench.records.record import RunRecord, RunSpec
+from cl_bench.records.record import RunRecord
 from cl_bench.records.sealed import is_missing
+from cl_bench.records.spec import RunSpec
 from cl_bench.records.store import LeftOut, Store
 from cl_bench.report import build, latex, published, render
 from cl_bench.report import spec as layout

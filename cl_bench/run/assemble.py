@@ -17,8 +17,8 @@ from cl_bench.errors import InputError
 from cl_bench.nn import load
 from cl_bench.nn.kernel import compile_all, plain_all
 from cl_bench.nn.weights import file_digest
-from cl_bench.records.record import CORE_VERSIONS, RunSpec
 from cl_bench.records.run_files import Say
+from cl_bench.records.spec import CORE_VERSIONS, RunSpec
 from cl_bench.training.method import Method
 
 

@@ -12,7 +12,7 @@ from cl_bench.data.cache import cached_files
 from cl_bench.data.decode import in_threads
 from cl_bench.data.images import ImageSet
 from cl_bench.data.source import Source
-from cl_bench.records.record import RunSpec
+from cl_bench.records.spec import RunSpec
 from cl_bench.run.assemble import training_rows
 
 PART = 64  # images of which a thread makes digests at a time

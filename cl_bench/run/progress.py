@@ -4,7 +4,7 @@ import json
 import os
 from pathlib import Path
 
-from cl_bench.records.record import RunSpec
+from cl_bench.records.spec import RunSpec
 from cl_bench.training.trainer import Progress
 
 

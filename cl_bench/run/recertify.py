@@ -4,9 +4,10 @@ import torch
 
 from cl_bench.errors import InputError, RunFailed
 from cl_bench.records import locks, run_files
-from cl_bench.records.record import RunRecord, RunSpec
+from cl_bench.records.record import RunRecord
 from cl_bench.records.run_files import Say
 from cl_bench.records.sealed import DamagedRecord
+from cl_bench.records.spec import RunSpec
 from cl_bench.records.store import Store
 from cl_bench.run import checkpoints
 from cl_bench.run.assemble import build_method, build_stream, open_source, prepare_kernels

@@ -7,8 +7,9 @@ import torch
 from cl_bench import environment, seeds
 from cl_bench.errors import CannotRead, CannotWrite, InputError, OutOfMemory, RunFailed, Stopped
 from cl_bench.records import endings, locks, run_files
-from cl_bench.records.record import RunRecord, RunSpec
+from cl_bench.records.record import RunRecord
 from cl_bench.records.run_files import Say
+from cl_bench.records.spec import RunSpec
 from cl_bench.records.store import Store
 from cl_bench.run.assemble import batch_sizes, build_method, build_stream, open_source, prepare_kernels
 from cl_bench.run.duplicates import duplicates

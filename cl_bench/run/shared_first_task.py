@@ -20,8 +20,8 @@ from torch import Tensor
 from cl_bench import registry
 from cl_bench.files import write_atomically
 from cl_bench.records import file_lock, locks, run_files
-from cl_bench.records.record import RunSpec, digest
 from cl_bench.records.sealed import content_of
+from cl_bench.records.spec import RunSpec, digest
 from cl_bench.records.states import state_of
 from cl_bench.records.store import Store
 from cl_bench.run import shared_first_task

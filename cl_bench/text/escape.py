@@ -1,4 +1,4 @@
-"""Text that others chose (names, titles, folders, messages) made safe for where it goes: a terminal, Markdown, CSV, YAML comments.
+"""Text that others chose (names, titles, messages) made safe for a terminal, Markdown, CSV or YAML comments.
 
 LaTeX has `cl_bench.text.latex`, and HTML the templates' own escaping after `visible`.
 """
@@ -12,12 +12,13 @@ FORMULA = "=+-@＝＋－＠"  # begin a formula in spreadsheets
 
 
 def visible(text: str, kept: str = "\n\t") -> str:
-    """The text with control characters, halves of characters and marks of direction as escapes such as \\x1b, but for those `kept`."""
-    return (
-        text
-        if text.isascii() and text.isprintable()
-        else "".join(one if one in kept else _visible(one) for one in text)
-    )
+    """The text with what is not seen as escapes such as \\x1b, but for the characters `kept`.
+
+    Not seen are control characters, halves of characters and marks of direction.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(one if one in kept else _visible(one) for one in text)
 
 
 def _visible(character: str) -> str:
@@ -34,7 +35,10 @@ def one_line(text: str) -> str:
 
 
 def markdown(text: str, bracketed: bool = False, begins_line: bool = False) -> str:
-    """One line in which Markdown finds neither markup nor HTML, nor the end of a table's cell; for between brackets, or the beginning of a line."""
+    """One line in which Markdown finds neither markup nor HTML, nor the end of a table's cell.
+
+    It is to stand between brackets if it is `bracketed`, at the beginning of a line if it `begins_line`.
+    """
     text = re.sub(r"([\\`*~$|])", r"\\\1", one_line(text))
     text = re.sub(r"(?<![^\W_])_|_(?![^\W_])", r"\\_", text)
     text = re.sub(r"([\[\]])" if bracketed else r"(\])(?=[(\[])", r"\\\1", text)  # else a link
@@ -44,7 +48,7 @@ def markdown(text: str, bracketed: bool = False, begins_line: bool = False) -> s
 
 
 def csv_field(value):
-    """The value, text with an apostrophe before what a spreadsheet would take for a formula; numbers stay numbers."""
+    """The value; text that a spreadsheet would take for a formula has an apostrophe before it."""
     if not isinstance(value, str):
         return value
     value = visible(value)

@@ -12,8 +12,11 @@ from cl_bench.text.escape import visible
 
 
 def prepare() -> None:
-    """What an encoding lacks is shown as an escape such as \\xb2, and never stops a command. A file or pipe in ASCII, which is what a
-    locale without an encoding says, gets UTF-8, as every file that is written."""
+    """What an encoding lacks is shown as an escape such as \\xb2, and never stops a command.
+
+    A file or pipe in ASCII, which is what a locale without an encoding says, gets UTF-8, as every file that
+    is written.
+    """
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by whoever calls
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - until the end
@@ -30,8 +33,10 @@ class Unwritable(Exception):
 
 
 def say(text: str, err: bool = False) -> None:
-    """Print text, on standard error if so asked, in which no name moves the cursor or turns the writing. Raises Unwritable; nobody needs to listen
-    to standard error."""
+    """Print text, on standard error if so asked, in which no name moves the cursor or turns the writing.
+
+    Raises Unwritable; nobody needs to listen to standard error.
+    """
     _print(visible(text), err)
 
 
@@ -51,7 +56,10 @@ def _print(text: str, err: bool = False) -> None:
 
 
 def finish(code: int | str) -> int | str:
-    """The exit code after all output is written; what cannot be written is told in one line, but for a reader that has gone."""
+    """The exit code after all output is written.
+
+    What cannot be written is told in one line, but for a reader that has gone.
+    """
     try:
         sys.stdout.flush()
     except (OSError, ValueError) as error:

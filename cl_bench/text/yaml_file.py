@@ -1,4 +1,4 @@
-"""YAML as people write it, with the line of every key; what YAML allows and no option means is refused in one line."""
+"""YAML as people write it, with the line of every key; what no option can mean is refused in one line."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +11,7 @@ from cl_bench.text import user_text
 
 MOST_NODES = 100_000  # values in all, those behind aliases counted wherever they stand
 DEEPEST = 20  # lists and mappings inside each other
+TOO_DEEP = f"lists and mappings stand more than {DEEPEST} deep inside each other"
 # what PyYAML's own constructors raise for values that look like a number, a date or a tag and are none
 UNREADABLE = (
     yaml.YAMLError,
@@ -48,9 +49,8 @@ def read(path: Path, what: str = "") -> YamlFile:
     root = _composed(text, f"cannot read {what}{path}", str(path))
     if not isinstance(root, yaml.MappingNode):
         raise InputError(f"{path} must hold a mapping of option to value")
-    return YamlFile(
-        {str(key): value for key, value in _constructed(root, str(path)).items()}, _places(root, path)
-    )
+    values = {str(key): value for key, value in _constructed(root, str(path)).items()}
+    return YamlFile(values, _places(root, path))
 
 
 def value(text: str) -> Any:
@@ -65,9 +65,7 @@ def _composed(text: str, failed: str, where: str) -> yaml.Node | None:
     try:
         root = yaml.compose(text, yaml.SafeLoader)
     except RecursionError:
-        raise InputError(
-            f"{failed}: lists and mappings stand more than {DEEPEST} deep inside each other"
-        ) from None
+        raise InputError(f"{failed}: {TOO_DEEP}") from None
     except (yaml.YAMLError, ValueError) as error:
         raise InputError(f"{failed}: {' '.join(str(error).split())}") from error
     if root is not None:
@@ -75,22 +73,25 @@ def _composed(text: str, failed: str, where: str) -> yaml.Node | None:
     return root
 
 
-def _check(node: yaml.Node, failed: str, where: str, above: tuple[int, ...], seen: list[int]) -> None:
-    """Raise InputError for aliases of what they stand in, a tree too large or too deep, values of no plain kind, and keys that stand twice."""
+def _check(node: yaml.Node, failed: str, where: str, above: tuple[yaml.Node, ...], seen: list[int]) -> None:
+    """Raise InputError for what a node holds that no option can mean.
+
+    That is aliases of what they stand in, a tree too large or too deep, values of no plain kind, and keys
+    that stand twice. `above` are the nodes that this one stands in, `seen` is how many have been looked at.
+    """
     seen[0] += 1
-    if id(node) in above:
+    if node in above:
         raise InputError(f"{failed}: what begins on {_line(node)} stands inside itself, by an alias")
     if seen[0] > MOST_NODES:
         raise InputError(f"{failed}: it stands for more than {MOST_NODES:,} values")
     if len(above) > DEEPEST:
-        raise InputError(f"{failed}: lists and mappings stand more than {DEEPEST} deep inside each other")
+        raise InputError(f"{failed}: {TOO_DEEP}")
     tag = node.tag.rpartition(":")[2]
     if tag not in PLAIN:
         written = user_text.short(node.value) if isinstance(node, yaml.ScalarNode) else "this"
-        raise InputError(
-            f"{_place(node, where)}: YAML reads {written} as {NAMES.get(tag, node.tag)}; put words in quotes"
-        )
-    above = (*above, id(node))
+        kind = NAMES.get(tag, node.tag)
+        raise InputError(f"{_place(node, where)}: YAML reads {written} as {kind}; put words in quotes")
+    above = (*above, node)
     if isinstance(node, yaml.SequenceNode):
         for part in node.value:
             _check(part, failed, where, above, seen)
@@ -108,14 +109,12 @@ def _check_keys(node: yaml.MappingNode, where: str) -> None:
         tag = key.tag.rpartition(":")[2]
         if not isinstance(key, yaml.ScalarNode) or tag not in ("str", "int", "merge"):
             written = user_text.short(key.value) if isinstance(key, yaml.ScalarNode) else "a list or mapping"
-            raise InputError(
-                f"{_place(key, where)}: YAML reads the key {written} as {NAMES.get(tag, tag)}; put it in quotes"
-            )
+            read = f"YAML reads the key {written} as {NAMES.get(tag, tag)}"
+            raise InputError(f"{_place(key, where)}: {read}; put it in quotes")
         if key.value in known:
             lines = f"lines {known[key.value].start_mark.line + 1} and {key.start_mark.line + 1}"
-            raise InputError(
-                f"{where}, {lines}: the key {user_text.short(key.value)} stands twice; leave out one of them"
-            )
+            twice = f"the key {user_text.short(key.value)} stands twice"
+            raise InputError(f"{where}, {lines}: {twice}; leave out one of them")
         known[key.value] = key
 
 

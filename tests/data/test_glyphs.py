@@ -67,7 +67,7 @@ def test_all_faces_are_used_equally_often_or_once_less():
     grey = np.zeros((12, 28, 28), np.uint8)
     for face in range(12):
         grey[face, 4:24, 4:24] = 20 * face + 20
-    style = composing.Style(rotation=0, shear=0, scale=(0.9, 0.9), shift=0, warp=0, noise=0, coloured=0)
+    style = composing.Style(rotation=0, shear=0, scale=(0.9, 0.9), shift=0, warp=0, noise=0, colored=0)
     images = composing.compose(grey, style, 40, composing.Uniforms(1))
     # each face fades the middle by another amount: count the distinct shares of ink
     paper, middle = images[:, 0, 0, 0].astype(float), images[:, 12, 12, 0].astype(float)

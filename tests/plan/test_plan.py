@@ -9,7 +9,7 @@ from cl_bench.errors import InputError
 from cl_bench.notation import parse_methods, parse_seeds
 from cl_bench.plan.plan import make_plan
 from cl_bench.plan.request import Request, parse_settings, request_from
-from cl_bench.records.record import RunSpec
+from cl_bench.records.spec import RunSpec
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,8 @@ from cl_bench.records import export, status
 from cl_bench.records.index import summaries
 from cl_bench.records.metrics import Conventions
 from cl_bench.records.plausible import contradiction
-from cl_bench.records.record import Certificate, RunSpec
+from cl_bench.records.record import Certificate
+from cl_bench.records.spec import RunSpec
 from cl_bench.records.store import Store
 from cl_bench.report import build, render, write
 from cl_bench.report.grouping import group

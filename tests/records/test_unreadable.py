@@ -20,8 +20,8 @@ from cl_bench.plan.request import Request
 from cl_bench.records import imported, run_files
 from cl_bench.records.merge import merge
 from cl_bench.records.metrics import Conventions
-from cl_bench.records.record import digest
 from cl_bench.records.sealed import content_of, entries, is_missing
+from cl_bench.records.spec import digest
 from cl_bench.records.states import state_of
 from cl_bench.records.store import Store
 from cl_bench.report.versus import versus
