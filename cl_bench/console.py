@@ -3,9 +3,8 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rich import filesize
+from rich import filesize, progress
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from cl_bench.text.escape import visible
 
@@ -19,15 +18,15 @@ def bar(description: str, total: int | None) -> Iterator[Callable[[int], None]]:
         console.print(line, highlight=False, markup=False, emoji=False)
         yield lambda count: None
         return
-    shown = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*shown, console=console, transient=True) as bars:
+    with progress.Progress(*columns(progress.MofNCompleteColumn()), console=console, transient=True) as bars:
         task = bars.add_task(description, total=total)
         yield lambda count: bars.advance(task, count)
+
+
+def columns(done: progress.ProgressColumn) -> tuple[progress.ProgressColumn, ...]:
+    """What a bar shows: what it is about, how much is done, and the time left."""
+    about = progress.TextColumn("{task.description}", markup=False)
+    return about, progress.BarColumn(), done, progress.TimeRemainingColumn()
 
 
 def short(number: float) -> str:

@@ -11,9 +11,9 @@ from pathlib import Path, PurePosixPath
 import pooch
 import requests
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import DownloadColumn, Progress
 
-from cl_bench.console import bar
+from cl_bench.console import bar, columns
 from cl_bench.errors import UNREADABLE_ARCHIVE, InputError
 from cl_bench.files import write_atomically
 from cl_bench.text.escape import visible
@@ -107,16 +107,10 @@ class _Resuming:
 
     def _write(self, response: requests.Response, have: int, total: int | None) -> None:
         """Put what comes behind the `have` bytes that are there, with a bar."""
-        shown = (
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            DownloadColumn(),
-            TimeRemainingColumn(),
-        )
         name = visible(self._part.name.removesuffix(".part"))
         with (
             open(self._part, "ab" if have else "wb") as file,
-            Progress(*shown, console=Console(stderr=True)) as bars,
+            Progress(*columns(DownloadColumn()), console=Console(stderr=True)) as bars,
         ):
             task = bars.add_task(name, total=total, completed=have)
             for chunk in response.iter_content(CHUNK_BYTES):

@@ -79,10 +79,7 @@ class Fingerprints:
             files = dict(json.loads(self._notes.read_text(encoding="utf-8"))["files"])
         except (OSError, ValueError, KeyError, TypeError, RecursionError):  # the notes only save time
             return {}
-        whole = (
-            path for path, found in files.items() if isinstance(found, list) and len(found) == STAMPS + 1
-        )
-        return {path: files[path] for path in whole}
+        return {path: found for path, found in files.items() if _is_note(found)}
 
     def _remember(self, files: dict[str, list]) -> None:
         try:
@@ -90,6 +87,10 @@ class Fingerprints:
             write_atomically(self._notes, json.dumps({"base": str(self._base), "files": files}).encode())
         except OSError:  # what is needed there says so; without notes all is read again
             return
+
+
+def _is_note(found: object) -> bool:
+    return isinstance(found, list) and len(found) == STAMPS + 1
 
 
 def _stamp(path: Path) -> list[int]:
