@@ -32,6 +32,38 @@ def _name_failures(outcomes) -> None:
         )
 
 
+def _warn_without_losses(records: list) -> None:
+    """Say how many of the runs were begun without the losses that are asked for now."""
+    learned = [record for record in records if not record.spec.joint]
+    lacking = [record for record in learned if any(task.kept_losses is None for task in record.tasks)]
+    if lacking:
+        output.say(
+            f"warning: {len(lacking)} runs were begun without --losses and lack them; "
+            "`cl-bench clean` them and repeat the command",
+            err=True,
+        )
+
+
+def _written(outcomes: list, store, out: Path, accuracy, forgetting):
+    """The report of what there is of these runs, written below `out` and printed."""
+    from cl_bench.report.figures import workers
+
+    workers.prepare()
+    from cl_bench.records.metrics import Conventions
+    from cl_bench.records.store import LeftOut
+    from cl_bench.report import write
+
+    left_out = [
+        LeftOut(store.folder(each.spec) / "record.json", "unreadable", each.failure, each.spec)
+        for each in outcomes
+        if each.failure and not each.trained
+    ]
+    records = [outcome.record for outcome in outcomes if outcome.record]
+    report = write.of_records(records, store, out, Conventions(accuracy, forgetting), left_out)
+    show(report, strict=False)
+    return report
+
+
 @app.command()
 @opt.takes_request
 def run(
@@ -64,7 +96,7 @@ def run(
         from rich.console import Console
 
         from cl_bench.launch import orchestrator
-        from cl_bench.records.store import LeftOut, Store
+        from cl_bench.records.store import Store
 
         plan, store = planned(request, devices, results), Store(results)
         remark(plan)
@@ -75,33 +107,11 @@ def run(
     if all(outcome.record and not outcome.trained for outcome in outcomes):
         output.say("nothing to train: every run of this command is finished", err=True)
     records = [outcome.record for outcome in outcomes if outcome.record]
-    lacking = [
-        record
-        for record in records
-        if request.losses and not record.spec.joint and any(task.kept_losses is None for task in record.tasks)
-    ]
-    if lacking:
-        output.say(
-            f"warning: {len(lacking)} runs were begun without --losses and lack them; "
-            "`cl-bench clean` them and repeat the command",
-            err=True,
-        )
-    if records:
-        from cl_bench.report.figures import workers
-
-        workers.prepare()
-        from cl_bench.records.metrics import Conventions
-        from cl_bench.report import write
-
-        unread = [outcome for outcome in outcomes if outcome.failure and not outcome.trained]
-        left_out = [
-            LeftOut(store.folder(each.spec) / "record.json", "unreadable", each.failure, each.spec)
-            for each in unread
-        ]
-        report = write.of_records(records, store, out, Conventions(accuracy, forgetting), left_out)
-        show(report, strict=False)
+    if request.losses:
+        _warn_without_losses(records)
+    report = _written(outcomes, store, out, accuracy, forgetting) if records else None
     _name_failures(outcomes)
-    if records:
+    if report:
         require_all(report.left_out)
 
 
