@@ -23,7 +23,7 @@ Order = Annotated[
     str | None,
     Option(help="class order of every run: a seed, nsp2:SEED, natural, or a file (default: the run's seed)"),
 ]
-InitSeed = Annotated[int | None, Option(help="initialisation of every run, instead of the run's seed")]
+InitSeed = Annotated[int | None, Option(help="initialization of every run, instead of the run's seed")]
 DataSeed = Annotated[
     int | None, Option(help="shuffling and augmentation of every run, instead of the run's seed")
 ]

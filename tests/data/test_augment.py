@@ -18,7 +18,7 @@ NAMES = {name for found in POLICIES.values() for pair in policies(found) for nam
 
 
 def pictures(count, height, width, seed=0):
-    """Smooth and noisy images, one of a single colour, as (count, height, width, 3)."""
+    """Smooth and noisy images, one of a single color, as (count, height, width, 3)."""
     generator = np.random.default_rng(seed)
     smooth = np.linspace(0, 255, height)[:, None, None] * generator.random((count, 1, width, 3)) * 0.8
     found = (smooth + generator.integers(0, 50, (count, height, width, 3))).astype(np.uint8)

@@ -169,7 +169,7 @@ def test_a_crop_of_a_larger_stored_image_is_averaged_not_picked():
     assert found.abs().max() < 0.35
 
 
-def test_the_checkpoints_own_normalisation_is_used():
+def test_the_checkpoints_own_normalization_is_used():
     spec = BackboneSpec(name="x", image_size=16, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
     grey = np.full((1, 16, 16, 3), 128, np.uint8)
     found = Preprocess(spec, Transform(), 0, torch.device("cpu")).plain(grey)[0, :, 0, 0]

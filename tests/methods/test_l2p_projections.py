@@ -335,8 +335,8 @@ def test_exact_projections_keep_the_output_for_every_images_own_choice():
     moved = pool + B2 @ torch.randn_like(pool) @ B1
 
     def outputs(prompts):
-        normalised = (prompts - mean) / sigma * alpha + block.norm1.bias
-        return [block_output(block, x, normalised[rows]) for x, rows in zip(images, choices, strict=True)]
+        normalized = (prompts - mean) / sigma * alpha + block.norm1.bias
+        return [block_output(block, x, normalized[rows]) for x, rows in zip(images, choices, strict=True)]
 
     assert (moved - pool).abs().max() > 0.1
     for before, later in zip(outputs(pool), outputs(moved), strict=True):

@@ -89,8 +89,8 @@ def test_weight_decay_before_the_projection_is_projected_too():
 
 
 def test_tokens_before_and_after_the_norm_span_different_bases():
-    raw, normalised = after(1, energy=0.9), after(1, energy=0.9, pgp_feat="ln")
-    assert not torch.allclose(raw.subspaces.M, normalised.subspaces.M, atol=1e-3)
+    raw, normalized = after(1, energy=0.9), after(1, energy=0.9, pgp_feat="ln")
+    assert not torch.allclose(raw.subspaces.M, normalized.subspaces.M, atol=1e-3)
 
 
 def test_the_public_codes_rank_rules_by_hand():

@@ -126,7 +126,7 @@ def test_names_that_do_not_fit_are_refused(arguments, message):
         resolved(*arguments)
 
 
-def test_a_bare_name_whose_checkpoints_differ_in_normalisation_is_refused_even_with_a_file(tmp_path):
+def test_a_bare_name_whose_checkpoints_differ_in_normalization_is_refused_even_with_a_file(tmp_path):
     file = tmp_path / "w.safetensors"
     save_file({"a": torch.zeros(1)}, file)
     with pytest.raises(InputError, match="different input normalizations"):

@@ -245,7 +245,7 @@ CHANGES = {
     "the image size": {"image_size": 48},
     "the class order": {"order": "natural"},
     "the order seed": {"order": "5"},
-    "the initialisation seed": {"init_seed": 5},
+    "the initialization seed": {"init_seed": 5},
     "the data seed": {"data_seed": 5},
     "the splits": {"splits": "1"},
 }
@@ -322,7 +322,7 @@ def test_check_names_absent_classes_small_tasks_and_twins(base, tmp_path, monkey
     assert "evaluation transform: resize=squash, interpolation=bicubic" in text
 
 
-def test_legacy_normalisations_by_name_are_other_runs(base):
+def test_legacy_normalizations_by_name_are_other_runs(base):
     found = {
         name: plan(base, methods="seq", set={"normalisation": name}).specs[0]
         for name in ("checkpoint", "unit01", "imagenet")
