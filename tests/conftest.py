@@ -23,14 +23,8 @@ def own_cache(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def toy_request(tmp_path_factory):
-    root = tmp_path_factory.mktemp("runner")
-    toys.write_folder(root / "data", classes=8)
-    weights = toys.write_weights(root / "w.safetensors")
     return {
-        "dataset": f"folder:{root / 'data'}",
-        "backbone": "test_vit",
-        "weights": str(weights),
-        "image_size": 32,
+        **toys.write_inputs(tmp_path_factory.mktemp("runner"), classes=8),
         "splits": "4",
         "set": runs.QUICK,
     }

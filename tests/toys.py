@@ -205,3 +205,20 @@ def write_weights(path: Path) -> Path:
     model = timm.create_model("test_vit", num_classes=0)
     save_file({name: value.clone() for name, value in model.state_dict().items()}, path)
     return path
+
+
+def write_inputs(root: Path, classes: int = 4) -> dict:
+    """A folder of images and the weights of a small ViT, as values of a request."""
+    folder = write_folder(root / "data", classes)
+    weights = write_weights(root / "w.safetensors")
+    return {"dataset": f"folder:{folder}", "backbone": "test_vit", "weights": str(weights), "image_size": 32}
+
+
+def command_options(values: dict) -> list[str]:
+    """Values of a request as options of a command."""
+    return [part for name, value in values.items() for part in (f"--{name.replace('_', '-')}", str(value))]
+
+
+def set_options(*settings: str) -> list[str]:
+    """Settings such as "batch=8" as options of a command."""
+    return [part for setting in settings for part in ("--set", setting)]

@@ -14,32 +14,11 @@ from cl_bench.plan.request import Request
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory):
-    root = tmp_path_factory.mktemp("cli")
-    toys.write_folder(root / "data", classes=4)
-    toys.write_weights(root / "w.safetensors")
-    common = [
-        "--dataset",
-        f"folder:{root / 'data'}",
-        "--backbone",
-        "test_vit",
-        "--weights",
-        str(root / "w.safetensors"),
-        "--image-size",
-        "32",
+    inputs = toys.command_options(toys.write_inputs(tmp_path_factory.mktemp("cli")))
+    settings = [
+        part for setting in ("passes=2", "batch=8", "epoch_mode=plain") for part in ("--set", setting)
     ]
-    return [
-        *common,
-        "--splits",
-        "2",
-        "--device",
-        "cpu",
-        "--set",
-        "passes=2",
-        "--set",
-        "batch=8",
-        "--set",
-        "epoch_mode=plain",
-    ]
+    return [*inputs, "--splits", "2", "--device", "cpu", *settings]
 
 
 def call(capsys, *arguments) -> tuple[int, str, str]:

@@ -15,16 +15,7 @@ from cl_bench.records.spec import RunSpec
 @pytest.fixture(scope="module")
 def base(tmp_path_factory):
     """A request on a small folder of images with a small ViT."""
-    root = tmp_path_factory.mktemp("plan")
-    toys.write_folder(root / "data", classes=4)
-    weights = toys.write_weights(root / "w.safetensors")
-    return {
-        "dataset": f"folder:{root / 'data'}",
-        "backbone": "test_vit",
-        "weights": str(weights),
-        "image_size": 32,
-        "splits": "2",
-    }
+    return {**toys.write_inputs(tmp_path_factory.mktemp("plan")), "splits": "2"}
 
 
 def plan(base, **changes):
