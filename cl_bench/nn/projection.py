@@ -5,7 +5,6 @@ from typing import Literal
 
 import numpy as np
 import torch
-from scipy.ndimage import gaussian_filter1d
 from torch import Tensor
 
 from cl_bench import seeds
@@ -29,6 +28,8 @@ def nullity(spectrum: np.ndarray, rule: Nullity) -> int:
         raise ValueError(f"the nullity needs at least 3 singular values, got {n}: use at least 3 prompts")
     if rule == "paper":
         return n - 2 - int(np.argmax(np.diff(spectrum, 2)))
+    from scipy.ndimage import gaussian_filter1d  # takes a fifth of a second to import
+
     smooth = gaussian_filter1d(spectrum, 10, truncate=4.0, mode="reflect") if n >= 128 else spectrum
     trim = int(0.03 * n / 2) if n >= 128 else 0
     curvature = np.diff(smooth, 2)
