@@ -36,6 +36,7 @@ def masks() -> tuple[np.ndarray, np.ndarray]:
         return arrays["codes"], arrays["masks"]
 
 
+@cache
 def masks_digest() -> str:
     """sha256 of the decoded masks and their code points."""
     codes, gray = masks()

@@ -7,7 +7,7 @@ from cl_bench.errors import InputError
 from cl_bench.plan.expand import parts
 from cl_bench.plan.request import Request
 from cl_bench.plan.resolve import Opened, Resolver
-from cl_bench.records.spec import CORE_VERSIONS, Precision, RunSpec
+from cl_bench.records.spec import Precision, RunSpec
 from cl_bench.text.escape import visible
 
 
@@ -44,8 +44,3 @@ def _require_text(spec: RunSpec) -> None:
         if not name.isprintable() and any("\ud800" <= character <= "\udfff" for character in name):
             advice = "rename it, or link to it under another name"
             raise InputError(f"{visible(name)}: the name is not in UTF-8; {advice}")
-
-
-def in_precision(spec: RunSpec, precision: Precision) -> RunSpec:
-    """The same run with the network in this precision."""
-    return spec.model_copy(update={"precision": precision, "core_version": CORE_VERSIONS[precision]})

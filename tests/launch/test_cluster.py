@@ -72,20 +72,21 @@ def test_a_plan_has_the_same_records_on_two_workers_as_on_this_machine(base, clu
     assert all("task 4/4" in path.read_text() for path in (tmp_path / "results" / "runs").glob("*/log.txt"))
 
 
+def begun(folder, cluster, arguments) -> subprocess.Popen:
+    """A command on the cluster, a task a call, whose first task has come back."""
+    patch = "import cl_bench.launch.cluster as c; c.CALL_SECONDS = 0.0"
+    process = start(folder, *arguments, "--scheduler", cluster.address, patch=patch)
+    wait_for(lambda: learned(folder) and learned(folder)[0] >= 1)
+    return process
+
+
 @pytest.mark.faults
 def test_the_run_of_a_killed_worker_goes_on_elsewhere_from_what_came_back(base, cluster, tmp_path):
     arguments = ["run", "--methods", "nsp2", "--set", "passes=40", *base]
     (tmp_path / "here").mkdir()
     assert finish(start(tmp_path / "here", *arguments))[0] == 0
     first = cluster.worker()
-    process = start(
-        tmp_path,
-        *arguments,
-        "--scheduler",
-        cluster.address,
-        patch="import cl_bench.launch.cluster as c; c.CALL_SECONDS = 0.0",
-    )
-    wait_for(lambda: learned(tmp_path) and learned(tmp_path)[0] >= 1)
+    process = begun(tmp_path, cluster, arguments)
     first.send_signal(signal.SIGKILL)
     cluster.worker()
     code, _, err = finish(process)
@@ -97,14 +98,7 @@ def test_the_run_of_a_killed_worker_goes_on_elsewhere_from_what_came_back(base, 
 def test_a_lost_scheduler_is_one_line_and_what_came_back_is_kept(base, cluster, tmp_path):
     arguments = ["run", "--methods", "seq", "--set", "passes=40", *base]
     cluster.worker()
-    process = start(
-        tmp_path,
-        *arguments,
-        "--scheduler",
-        cluster.address,
-        patch="import cl_bench.launch.cluster as c; c.CALL_SECONDS = 0.0",
-    )
-    wait_for(lambda: learned(tmp_path) and learned(tmp_path)[0] >= 1)
+    process = begun(tmp_path, cluster, arguments)
     cluster.scheduler.send_signal(signal.SIGKILL)
     code, _, err = finish(process)
     assert code == 1 and "was lost; what had come back is kept" in err.splitlines()[-1]
