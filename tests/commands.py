@@ -1,4 +1,4 @@
-"""Whole commands as processes, and what they leave behind."""
+"""Whole commands, here or as processes of their own, and what they leave behind."""
 
 import os
 import subprocess
@@ -6,10 +6,20 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
+from cl_bench.cli import main
 from cl_bench.records.record import RunRecord
 from cl_bench.records.store import Store
 
 ROOT = Path(__file__).resolve().parents[1]
+
+
+def command(*words) -> int:
+    """The exit code of a command in this process."""
+    with pytest.raises(SystemExit) as end:
+        main([str(word) for word in words])
+    return end.value.code
 
 
 def start(folder, *arguments, patch: str | None = None) -> subprocess.Popen:

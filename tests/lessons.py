@@ -14,6 +14,7 @@ from cl_bench.data.images import ImageSet
 from cl_bench.data.stream import Evaluation, Stream, TaskInfo
 from cl_bench.training.method import Method
 
+TASKS = [[2, 0], [1, 3, 4], [5, 6]]
 PASSES = {2: 20}  # of streams with so many tasks: enough to have learned something
 
 
@@ -85,6 +86,18 @@ def lesson(method: Method, stream: Stream, looks: list[str] | None = None) -> li
             )
         )  # fmt: skip
     return steps
+
+
+def after(upto: int, name: str, **options) -> Method:
+    """A method that has learned the first tasks of three."""
+    method = toys.method(name, 3, **options)
+    toys.learn(method, toys.stream(TASKS), upto=upto)
+    return method
+
+
+def alike(one: Method, two: Method, names: list[str]) -> bool:
+    """Whether two methods have the same tensors under these names."""
+    return all(torch.equal(getattr(one, name), getattr(two, name)) for name in names)
 
 
 def given_lesson(name: str, tasks: list[list[int]]) -> list[Step]:

@@ -17,6 +17,8 @@ from cl_bench.records.store import Store, write_spec
 TASKS = ((0, 1), (2, 3), (4, 5))
 TOY_VIT = BackboneSpec(name="toy_vit", image_size=16, mean=(0, 0, 0), std=(1, 1, 1))
 SIZE = 100  # test images of a task
+SEQ = [[80], [60, 70], [50, 60, 70]]  # accuracy 80, 65, 60; forgetting 20
+BETTER = [[80], [80, 60], [75, 75, 60]]  # accuracy 80, 70, 70; forgetting -5
 
 
 def record(

@@ -12,8 +12,12 @@ from cl_bench.run.learning import Conditions
 QUICK = {"passes": 4, "batch": 8, "epoch_mode": "plain", "temperature": 4.0}
 
 
+def plan(base, **changes):
+    return make_plan(Request(**{**base, **changes}))
+
+
 def spec_of(base, methods="nsp2", **changes):
-    return make_plan(Request(**{**base, "methods": methods, **changes})).specs[0]
+    return plan(base, methods=methods, **changes).specs[0]
 
 
 def execute(spec, root, said=None, progress=lambda p: None, **terms):

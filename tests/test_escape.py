@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from made import has_latex, record, results
+from made import SEQ, has_latex, record, results
 from markdown_it import MarkdownIt
 
 from cl_bench.cli import main
@@ -25,7 +25,6 @@ from cl_bench.report import latex, render, write
 from cl_bench.report.table import Table
 from cl_bench.text import escape, markdown, output
 
-SEQ = [[80], [60, 70], [50, 60, 70]]
 NASTY = [
     "a|b", "a\\|b", "`code`", "[x](http://evil)", "![x](y)", "[x]: y", "[x][y]", "<b>bold</b>", "<!--",
     "&lt;", "*a* **b**", "_a_ __b__", "a_b_c", "~~a~~", "$x$", "# a", "- a", "+ a", "> a", "1. a", "1) a",

@@ -101,6 +101,21 @@ def loaded_clip() -> Backbone:
     return load.load(load.resolve(name, None, str(weights), {}))
 
 
+def open_clip_model(name: str) -> torch.nn.Module:
+    """open_clip's own model of a tiny configuration, with the same weights."""
+    import open_clip
+    from safetensors.torch import load_file
+
+    model = open_clip.create_model(name, load_weights=False)
+    model.load_state_dict(load_file(clip_files()[1]))
+    return model.eval()
+
+
+def equal(a: dict, b: dict, skip: str = "\n") -> bool:
+    """Whether all tensors of a state are those of another, but where a key has `skip` in it."""
+    return all(torch.equal(value, b[key]) for key, value in a.items() if skip not in key)
+
+
 def backbone_for(name: str) -> Backbone:
     """The toy backbone that a method can work with."""
     return clip_backbone() if name.startswith("clip-") else backbone()

@@ -11,7 +11,6 @@ from cl_bench import registry
 from cl_bench.config import Strict, build_config, canonical_json, whole_number
 from cl_bench.errors import CannotRead, InputError
 from cl_bench.files import write_atomically
-from cl_bench.records import matrix_file
 from cl_bench.records.matrix_file import MatrixFile
 from cl_bench.records.metrics import accuracy_matrix
 from cl_bench.records.sealed import content_of, entries, is_missing
@@ -95,16 +94,6 @@ def parse_sizes(text: str) -> tuple[int, ...]:
 def described(**values) -> ImportedSpec:
     """The specification with these values. Raises InputError for those that cannot be used."""
     return build_config(ImportedSpec, [values], "the import")
-
-
-def read_matrix(
-    path: Path, spec: ImportedSpec, test_sizes: tuple[int, ...] | None, percent: bool
-) -> ImportedRecord:
-    """A lower triangle of accuracies, one line after each task.
-
-    Raises InputError with the line and task of the first that cannot be used.
-    """
-    return from_file(matrix_file.read(path, spec.num_tasks), spec, test_sizes, percent)
 
 
 def from_file(

@@ -4,17 +4,17 @@ import io
 
 import numpy as np
 import pytest
+from commands import command
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from matrices import matrix_spec, read_matrix
 
-from cl_bench.cli import main
 from cl_bench.errors import InputError
 from cl_bench.records import imported, matrix_file
-from cl_bench.records.imported import ImportedSpec, read_matrix
 
 NAN = "nan"
 TRIANGLE = [[80.5], [60.25, 70.0], [50.0, 60.5, 70.25]]
-SPEC = ImportedSpec(display="Theirs", benchmark="glyphs/3", seed="1", source="their Table 2")
+SPEC = matrix_spec()
 
 
 def by_pandas(above="", sep=",", index=True, heads=("0", "1", "2"), decimal=".", sign=""):
@@ -171,12 +171,6 @@ def test_what_cannot_be_used_is_one_line_with_the_true_reason_and_its_line(tmp_p
 def test_a_file_in_another_encoding_says_in_which_line(tmp_path):
     with pytest.raises(InputError, match="line 2: this is not text in UTF-8"):
         matrix_file.read(written(tmp_path / "m.csv", "a\ntâche\n", "latin-1"), 3)
-
-
-def command(*words):
-    with pytest.raises(SystemExit) as end:
-        main([str(word) for word in words])
-    return end.value.code
 
 
 def test_the_command_says_how_it_read_the_file_and_what_deserves_a_look(tmp_path, capsys):

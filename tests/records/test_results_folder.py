@@ -2,9 +2,10 @@
 
 import pytest
 from made import record, results
+from matrices import read_matrix
 
 from cl_bench.cli import main
-from cl_bench.records.imported import ImportedSpec, place, read_matrix
+from cl_bench.records.imported import ImportedSpec, place
 from cl_bench.report.grouping import group
 
 LONG = "a" * 300

@@ -12,16 +12,13 @@ from pathlib import Path
 import matplotlib
 import pytest
 from fontTools.ttLib import TTFont
-from made import TOY_VIT, record
+from made import BETTER, SEQ, TOY_VIT, record
 
 from cl_bench.errors import InputError, RunFailed
 from cl_bench.records.metrics import Conventions
 from cl_bench.report.figures import bars, choose, curves, files, style, workers
 from cl_bench.report.grouping import group
 from cl_bench.report.rows import Panel
-
-SEQ = [[80], [60, 70], [50, 60, 70]]  # accuracy 80, 65, 60; forgetting 20
-BETTER = [[80], [80, 60], [75, 75, 60]]  # accuracy 80, 70, 70; forgetting -5
 
 
 def panel(records, rows=None):

@@ -6,13 +6,11 @@ import shutil
 import subprocess
 
 import pytest
-from made import record, results
+from made import BETTER, SEQ, record, results
 
 from cl_bench.records.metrics import Conventions
 from cl_bench.report import write
 
-SEQ = [[80], [60, 70], [50, 60, 70]]
-BETTER = [[80], [80, 60], [75, 75, 60]]
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 QUIET = (
     "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "

@@ -5,7 +5,7 @@ import re
 import subprocess
 
 import pytest
-from made import has_latex, record
+from made import SEQ, has_latex, record
 
 from cl_bench.errors import InputError
 from cl_bench.records.metrics import Conventions
@@ -16,7 +16,6 @@ from cl_bench.report.figures import bars
 from cl_bench.report.grouping import group
 from cl_bench.report.table import Cell, Line, Table
 
-SEQ = [[80], [60, 70], [50, 60, 70]]  # final 60, forgetting (30 + 10) / 2 = 20
 NSP2 = [
     [80],
     [80, 60],

@@ -7,7 +7,7 @@ import zipfile
 
 import numpy as np
 import pytest
-from made import TASKS, in_every_header, record, results
+from made import BETTER, SEQ, TASKS, in_every_header, record, results
 
 from cl_bench.records.metrics import Conventions
 from cl_bench.records.store import Store
@@ -15,9 +15,6 @@ from cl_bench.report import significance
 from cl_bench.report.answers import Answers
 from cl_bench.report.grouping import group
 from cl_bench.report.significance import holm, permutation_p
-
-SEQ = [[80], [60, 70], [50, 60, 70]]
-BETTER = [[80], [80, 60], [75, 75, 60]]
 
 
 def test_the_permutation_test_counts_signs_and_says_nothing_below_six_pairs():
