@@ -22,7 +22,7 @@ def describe(device: str, threads: int, compiled: bool = False) -> dict:
         "cl_bench": cl_bench.__version__,
         "git_commit": _git_commit(),
         "python": platform.python_version(),
-        "torch": torch.__version__,  # with its build, such as +cu130
+        "torch": str(torch.__version__),  # with its build, such as +cu130
         **{name: version(name) for name in LIBRARIES[1:]},
         "platform": f"{platform.system()} {platform.machine()}",
         "processor": _processor(),

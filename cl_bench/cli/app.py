@@ -9,6 +9,7 @@ import typer
 from cl_bench import plugin_folders
 from cl_bench.cli import last_resort
 from cl_bench.errors import InputError, RunFailed
+from cl_bench.launch.calls import here
 from cl_bench.text import output
 from cl_bench.text.escape import one_line
 
@@ -21,27 +22,20 @@ app = typer.Typer(
 )
 
 
-def planned(request, devices: str, results: Path):
-    """The plan of a request, in the precision of these devices where it names none.
+def planned(request, devices: str, results: Path, call=here):
+    """The plan of a request, in the precision of these devices where it names none; `call` carries it out.
 
     Says on standard error that this is bf16, and which of the runs are there under another version or in the
     other precision.
     """
-    from cl_bench import devices as places
-    from cl_bench import environment
-    from cl_bench.plan import versions
-    from cl_bench.plan.plan import make_plan
-    from cl_bench.records.store import Store
-
-    precision = environment.usual_precision(places.devices(devices))
-    plan = make_plan(request, precision)
-    if "precision" not in request.set and precision == "bf16":
+    plan = call("cl_bench.plan.plan:plan_for", request, devices, results)
+    if "precision" not in request.set and plan.precision == "bf16":
         output.say(
             "precision: bf16 in the frozen network, for the device's matrix units "
             "(--set precision=fp32 for full precision)",
             err=True,
         )
-    warn(versions.hints(plan.specs, Store(results), any_precision="precision" not in request.set))
+    warn(plan.hints)
     return plan
 
 

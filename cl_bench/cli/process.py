@@ -2,7 +2,6 @@
 
 import os
 import signal
-import sys
 import threading
 from pathlib import Path
 from typing import Annotated
@@ -80,25 +79,29 @@ def run_one(
 
 
 @app.command("warm-run", hidden=True)
-def warm_run() -> None:
-    """Import what a run needs, then do what a line of standard input says.
+def warm_run(channel: int, terminal: int) -> None:
+    """Import what a run needs, answer what another process asks through the channel, then do its run.
 
-    It has the arguments of a command, and the log for what the command prints.
+    Its arguments are those of a command; what the command prints goes to the log that comes with them.
     """
-    import json
+    from multiprocessing.connection import Connection
 
-    from cl_bench.run import runner  # noqa: F401 - takes seconds
+    from cl_bench.launch import calls
 
-    line = sys.stdin.readline()
-    if not line:  # nobody is left to tell
+    with calls.quick_imports():
+        from cl_bench.run import runner  # noqa: F401 - takes seconds
+
+    assigned = calls.serve(Connection(channel), terminal)
+    os.close(terminal)
+    if assigned is None:
         return
-    told = json.loads(line)
-    log = os.open(told["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    arguments, path = assigned
+    log = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     for stream in (1, 2):
         os.dup2(log, stream)
     from cl_bench.cli.app import start
 
-    start(told["arguments"])
+    start(arguments)
 
 
 def _first_signal() -> threading.Event:

@@ -98,7 +98,7 @@ def run(
         from cl_bench.launch import orchestrator
         from cl_bench.records.store import Store
 
-        plan, store = planned(request, devices, results), Store(results)
+        plan, store = planned(request, devices, results, starter.call), Store(results)
         remark(plan)
         launch = orchestrator.LaunchOptions(
             devices, jobs, per_gpu, gpus_per_run, threads, limit, compiled, retry, share, scheduler

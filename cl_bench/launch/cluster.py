@@ -20,15 +20,13 @@ from cl_bench.launch import processes
 from cl_bench.launch.monitor import Line, Monitor
 from cl_bench.launch.processes import Ended
 from cl_bench.launch.warm_processes import Starter
-from cl_bench.records import locks, record, run_files
+from cl_bench.records import first_task_files, locks, record, run_files
 from cl_bench.records.sealed import content_of, entries
 from cl_bench.records.spec import RunSpec
 from cl_bench.records.store import Store, write_spec
-from cl_bench.run import shared_first_task
 
 CALL_SECONDS = 20.0  # a call ends with the first task that is finished after so long
 ANSWER_SECONDS = 10  # how long to wait for a scheduler
-CALLS_AT_A_TIME = 500
 LOST = 3  # calls of one run that may be lost with their workers before the run has failed
 TOPIC = "cl-bench progress"
 SAVED = ("record.json", "predictions.npz", "checkpoint-*.safetensors")
@@ -39,6 +37,8 @@ class Cluster:
 
     Raises InputError when Dask is not installed or the scheduler does not answer.
     """
+
+    CALLS_AT_A_TIME = 500
 
     def __init__(self, address: str, threads: int | None, monitor: Monitor, compiled: bool | None = None):
         try:
@@ -226,7 +226,7 @@ def _packed(store: Store, spec: RunSpec, key: str | None) -> dict[str, bytes]:
     """A run's record, checkpoint, predictions and shared first task, by path below the results folder."""
     found = entries(store.folder(spec), *SAVED)
     if key is not None:
-        found += entries(shared_first_task.folder(store, key), "[!.]*.*")
+        found += entries(first_task_files.folder(store, key), "[!.]*.*")
     packed = {str(path.relative_to(store.root)): content_of(path) for path in found}
     return {name: content for name, content in packed.items() if content is not None}
 

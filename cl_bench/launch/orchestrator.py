@@ -4,15 +4,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from queue import Queue
+from typing import TYPE_CHECKING
 
 from joblib import Parallel, delayed
 from rich.console import Console
 
 from cl_bench import environment
-from cl_bench.devices import Place, devices, places
+from cl_bench.devices import Place, places
 from cl_bench.errors import CannotRead, InputError, RunFailed
 from cl_bench.launch import processes
-from cl_bench.launch.cluster import CALLS_AT_A_TIME, Cluster
 from cl_bench.launch.monitor import Monitor
 from cl_bench.launch.processes import Ended, carry_out
 from cl_bench.launch.queue import RunQueue
@@ -22,8 +22,9 @@ from cl_bench.records.sealed import DamagedRecord
 from cl_bench.records.spec import RunSpec, name
 from cl_bench.records.states import state_of
 from cl_bench.records.store import Store
-from cl_bench.run.assemble import decode
-from cl_bench.run.shared_first_task import first_tasks
+
+if TYPE_CHECKING:
+    from cl_bench.launch.cluster import Cluster
 
 SMALLER = 4  # a batch that did not fit is learned in so many parts
 
@@ -90,6 +91,8 @@ def execute(
         starter = starter or stack.enter_context(Starter())
         cluster = None
         if launch.scheduler is not None:
+            from cl_bench.launch.cluster import Cluster  # it imports torch
+
             cluster = Cluster(launch.scheduler, launch.threads, monitor, launch.compiled)
             stack.enter_context(cluster)
         workers = _Workers(pending, store, launch, monitor, cluster, starter)
@@ -109,12 +112,14 @@ class _Workers:
 
     def __init__(
         self, pending: Sequence[RunSpec], store: Store, launch: LaunchOptions, monitor: Monitor,
-        cluster: Cluster | None, starter: Starter,
+        cluster: "Cluster | None", starter: Starter,
     ):  # fmt: skip
         self._store, self._launch, self._monitor = store, launch, monitor
         self._cluster, self._starter, self._count = cluster, starter, len(pending)
         self._places, machine = self._on_this_machine(pending) if cluster is None else self._on_cluster()
-        self._keys = first_tasks(pending, store, machine) if launch.share and machine else {}
+        self._keys = {}
+        if launch.share and machine:
+            self._keys = starter.call("cl_bench.run.shared_first_task:first_tasks", pending, store, machine)
         self.queue = RunQueue(pending, store, self._keys)
         self._free: Queue[Place] = Queue()
         for place in self._places:
@@ -123,24 +128,25 @@ class _Workers:
 
     def _on_this_machine(self, pending: Sequence[RunSpec]) -> tuple[list[Place], dict | None]:
         """The places of this machine, and what the last bits of sums depend on in all of them."""
-        launch = self._launch
+        launch, call = self._launch, self._starter.call
         found = places(
-            devices(launch.device),
+            call("cl_bench.devices:devices", launch.device),
             self._count,
             launch.jobs,
             launch.per_gpu,
             launch.threads,
             launch.gpus_per_run,
         )
-        decode(pending)
+        call("cl_bench.run.assemble:decode", pending)
         if launch.gpus_per_run > 1:  # several devices share no first tasks: their sums are others
             return found, None
         device, threads = found[0].device, found[0].threads
-        return found, environment.machine(device, threads, environment.compiles(launch.compiled, device))
+        compiled = environment.compiles(launch.compiled, device)
+        return found, call("cl_bench.environment:machine", device, threads, compiled)
 
     def _on_cluster(self) -> tuple[list[Place], dict | None]:
         """As `_on_this_machine`, of the workers of a cluster."""
-        calls = min(self._count, self._launch.jobs or CALLS_AT_A_TIME)
+        calls = min(self._count, self._launch.jobs or self._cluster.CALLS_AT_A_TIME)
         return [self._cluster.place()] * calls, self._cluster.machine()
 
     def outcomes(self) -> Iterator[Outcome]:

@@ -5,10 +5,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from cl_bench.records import file_lock, locks
+from cl_bench.records import file_lock, first_task_files, locks
 from cl_bench.records.spec import RunSpec
 from cl_bench.records.store import Store
-from cl_bench.run import shared_first_task
 
 LOOK_AGAIN_SECONDS = 0.5
 
@@ -29,7 +28,7 @@ class RunQueue:
         self._waiting, self._store, self._keys = list(specs), store, first_tasks
         common = Counter(key for spec in specs if (key := first_tasks.get(spec.run_id())))
         self._shared = {
-            key for key, count in common.items() if count > 1 or shared_first_task.is_stored(store, key)
+            key for key, count in common.items() if count > 1 or first_task_files.is_stored(store, key)
         }
         self._training: dict[str, str] = {}  # key -> run id
         self._changed, self._stopped = threading.Condition(), False
@@ -41,7 +40,7 @@ class RunQueue:
                 for spec in self._waiting:
                     key = self._keys.get(spec.run_id())
                     key = key if key in self._shared else None
-                    if key in self._training and not shared_first_task.is_stored(self._store, key):
+                    if key in self._training and not first_task_files.is_stored(self._store, key):
                         continue
                     if self._held(spec):
                         continue

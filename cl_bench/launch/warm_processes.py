@@ -1,10 +1,10 @@
 """Starts the processes of runs before there is anything for them to do.
 
-Importing torch and timm takes as long as learning a small task.
-This imports nothing that takes long, so that the first process can start before anything else does.
+Importing torch and timm takes as long as learning a small task. This imports nothing that takes long, so that
+the first process can start before anything else does, and until it is told its run that process answers what
+only torch can tell: the command that started it never imports torch.
 """
 
-import json
 import os
 import signal
 import subprocess
@@ -13,11 +13,14 @@ import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from multiprocessing import Pipe
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import IO, Any, TypeVar
 
 import cl_bench
+from cl_bench import plugin_folders
 from cl_bench.errors import RunFailed
+from cl_bench.launch.calls import here
 
 Result = TypeVar("Result")
 
@@ -33,21 +36,48 @@ class WarmProcess:
         self.threads = threads
         # for what it prints before it knows its log
         self._early: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "cl_bench", "warm-run"],
-            stdin=subprocess.PIPE,
-            stdout=self._early,
-            stderr=self._early,
-            env=run_environment(threads),
-            start_new_session=True,  # Ctrl-C reaches the orchestrator alone
-        )
+        self._channel, its_end = Pipe()
+        self._lock = threading.Lock()  # one question at a time
+        terminal = os.dup(2)
+        try:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "cl_bench", "warm-run", str(its_end.fileno()), str(terminal)],
+                pass_fds=(its_end.fileno(), terminal),
+                stdin=subprocess.DEVNULL,
+                stdout=self._early,
+                stderr=self._early,
+                env=run_environment(threads),
+                start_new_session=True,  # Ctrl-C reaches the orchestrator alone
+            )
+        finally:
+            its_end.close()
+            os.close(terminal)
+
+    def call(self, function: str, *arguments) -> Any:
+        """What the function returns there, or raises; what it says on standard error is said here.
+
+        Raises EOFError where the process ends before, or cannot send the answer.
+        """
+        with self._lock:
+            try:
+                self._channel.send(("call", function, arguments, plugin_folders.asked()))
+                answer, raised = self._channel.recv()
+            except (EOFError, OSError) as error:
+                self.end()
+                raise EOFError from error
+        if raised:
+            raise answer
+        return answer
 
     def assign(self, arguments: Sequence[str], log: Path) -> None:
         """Let it do as `run-one` with these arguments, everything it prints going to the log."""
-        with suppress(BrokenPipeError):  # it could not import: `early` says why
-            line = json.dumps({"arguments": ["run-one", *arguments], "log": str(log.absolute())})
-            self.process.stdin.write(line.encode() + b"\n")
-            self.process.stdin.close()
+        with suppress(OSError):  # it could not import: `early` says why
+            self._channel.send(("run", ["run-one", *arguments], str(log.absolute())))
+        self.leave()
+
+    def leave(self) -> None:
+        """Tell it nothing more: where it has not been assigned a run, it ends."""
+        self._channel.close()
 
     def early(self) -> bytes:
         """What it printed before it knew its log."""
@@ -58,8 +88,7 @@ class WarmProcess:
         """It is not needed."""
         self.process.kill()
         self.process.wait()
-        with suppress(BrokenPipeError):
-            self.process.stdin.close()
+        self.leave()
 
 
 class Starter:
@@ -86,6 +115,21 @@ class Starter:
         with self._lock, suppress(OSError):
             if self.ready is None:
                 self.ready = WarmProcess(threads)
+
+    def call(self, function: str, *arguments) -> Any:
+        """What a function that needs torch returns, such as "cl_bench.devices:devices", or raises.
+
+        The process that is ready carries it out; this one does where it has torch itself, or none is ready.
+        """
+        with self._lock:
+            ready = self.ready
+        if ready is not None and "torch" not in sys.modules:
+            try:
+                return ready.call(function, *arguments)
+            except EOFError:
+                with self._lock:
+                    self.ready = None
+        return here(function, *arguments)
 
     def start(self, threads: int, more: bool) -> WarmProcess:
         """A process for a run with so many threads; one more gets ready where `more` runs wait.

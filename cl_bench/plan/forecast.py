@@ -8,11 +8,11 @@ from cl_bench import environment
 from cl_bench.console import duration, short, size
 from cl_bench.devices import Place
 from cl_bench.plan.cost import Cost, Measured, Shapes, costs
+from cl_bench.records.first_task_files import is_stored
 from cl_bench.records.record import RunRecord
 from cl_bench.records.spec import RunSpec
 from cl_bench.records.states import STATES, State, of_plan
 from cl_bench.records.store import Store
-from cl_bench.run import shared_first_task
 from cl_bench.run.shared_first_task import first_tasks
 
 HEAD = ("state", "run id", "method", "benchmark", "seed")
@@ -40,7 +40,7 @@ def forecast(
     measured = Measured(records, environment.computer({**machine, "devices": len(devices)}), shapes)
     shared = first_tasks(specs, store, machine) if share and len(devices) == 1 else {}
     rows, left, saved, seconds, unknown = [], Left(), Left(), 0.0, 0
-    seen: set = {key for key in shared.values() if shared_first_task.is_stored(store, key)}
+    seen: set = {key for key in shared.values() if is_stored(store, key)}
     for spec in specs:
         cost, state = known[spec.run_id()], known_states[spec.run_id()]
         rest = Left() if state.name == "unreadable" else Left.of(cost, state.tasks)

@@ -1,23 +1,30 @@
 """From what a user asks for to the list of fully resolved runs, before any training."""
 
 import shlex
-from dataclasses import dataclass, field
+from dataclasses import replace
+from pathlib import Path
 
+from cl_bench import environment
+from cl_bench.devices import devices
 from cl_bench.errors import InputError
+from cl_bench.plan import versions
+from cl_bench.plan.answer import Plan
 from cl_bench.plan.expand import parts
 from cl_bench.plan.request import Request
 from cl_bench.plan.resolve import Opened, Resolver
 from cl_bench.records.spec import Precision, RunSpec
+from cl_bench.records.store import Store
 from cl_bench.text.escape import visible
 
 
-@dataclass(frozen=True)
-class Plan:
-    """The runs, in the order asked for, and what deserves a look before they start."""
+def plan_for(request: Request, asked: str, results: Path) -> Plan:
+    """The plan of a request in the precision that is usual on the devices asked for, with its hints.
 
-    specs: list[RunSpec]
-    warnings: list[str]
-    remarks: list[str] = field(default_factory=list)  # what the data is, and the sentences made of it
+    Raises as `make_plan`, `devices` and `hints`.
+    """
+    plan = make_plan(request, environment.usual_precision(devices(asked)))
+    found = versions.hints(plan.specs, Store(results), any_precision="precision" not in request.set)
+    return replace(plan, hints=found)
 
 
 def make_plan(request: Request, precision: Precision = "fp32") -> Plan:
@@ -35,7 +42,7 @@ def make_plan(request: Request, precision: Precision = "fp32") -> Plan:
     if len(unique) < len(specs):
         twice = f"{len(specs) - len(unique)} of {len(specs)} runs are asked for twice (equal settings)"
         warnings.append(f"{twice}; each runs once")
-    return Plan(list(unique.values()), warnings, remarks)
+    return Plan(list(unique.values()), warnings, remarks, precision)
 
 
 def _require_text(spec: RunSpec) -> None:

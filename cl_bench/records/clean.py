@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cl_bench.errors import Busy, CannotRead, InputError
-from cl_bench.records import file_lock, locks
+from cl_bench.records import file_lock, first_task_files, locks
 from cl_bench.records.index import Summary, summaries
 from cl_bench.records.sealed import DamagedRecord, content_of, entries, is_missing, read_record
 from cl_bench.records.states import state_of_summary
@@ -61,7 +61,7 @@ def choose(store: Store, runs: Sequence[str], failed: bool, damaged: bool, first
         for path in entries(store.root / "runs", f"[!.]*{ASIDE}*"):
             made.add(path, f"set aside, {_finished_tasks(path)}")
     if first_tasks:
-        for path in filter(Path.is_dir, entries(store.root / "first-tasks", "*")):
+        for path in first_task_files.folders(store):
             if file_lock.is_taken(path / locks.WHOLE_FOLDER):
                 made.kept.append(f"{path} is in use by a run")
             else:

@@ -7,7 +7,6 @@ last bits between processors and numbers of threads.
 
 import hashlib
 import json
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -20,6 +19,7 @@ from torch import Tensor
 from cl_bench import registry
 from cl_bench.files import write_atomically
 from cl_bench.records import file_lock, locks, run_files
+from cl_bench.records.first_task_files import FACTS, folder
 from cl_bench.records.sealed import content_of
 from cl_bench.records.spec import RunSpec, digest
 from cl_bench.records.states import state_of
@@ -28,7 +28,6 @@ from cl_bench.run import shared_first_task
 from cl_bench.training.method import Method
 from cl_bench.training.trainer import FirstTask, Trainer
 
-FACTS = "trained.json"
 UNSHARED = {
     "method",
     "method_version",
@@ -56,16 +55,6 @@ def key(spec: RunSpec, machine: dict) -> str | None:
             "machine": machine,
         }
     )
-
-
-def folder(store: Store, name: str) -> Path:
-    """Where the first task of this key is kept."""
-    return store.root / "first-tasks" / name[:16]
-
-
-def is_stored(store: Store, name: str) -> bool:
-    """Whether it has been trained."""
-    return os.path.exists(folder(store, name) / FACTS)
 
 
 class StoredFirstTask(FirstTask):

@@ -10,9 +10,8 @@ from cl_bench.errors import InputError
 from cl_bench.launch.queue import RunQueue
 from cl_bench.plan.plan import make_plan
 from cl_bench.plan.request import Request
-from cl_bench.records import locks
+from cl_bench.records import first_task_files, locks
 from cl_bench.records.store import Store
-from cl_bench.run import shared_first_task
 
 
 @pytest.fixture
@@ -21,9 +20,9 @@ def specs(toy_request):
 
 
 def train(store, key):
-    folder = shared_first_task.folder(store, key)
+    folder = first_task_files.folder(store, key)
     folder.mkdir(parents=True)
-    (folder / shared_first_task.FACTS).write_text("{}")
+    (folder / first_task_files.FACTS).write_text("{}")
 
 
 def test_runs_that_share_a_first_task_wait_for_the_one_that_trains_it(specs, tmp_path):

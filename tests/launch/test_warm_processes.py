@@ -5,13 +5,15 @@ import subprocess
 import sys
 import time
 
+import commands
 import pytest
 import runs
+import toys
 
 from cl_bench import devices
-from cl_bench.errors import RunFailed
+from cl_bench.errors import InputError, RunFailed
 from cl_bench.launch import processes
-from cl_bench.launch.warm_processes import Starter, WarmProcess
+from cl_bench.launch.warm_processes import Starter, WarmProcess, run_environment
 from cl_bench.records.store import Store
 
 
@@ -79,8 +81,59 @@ def test_a_run_is_not_failed_by_the_process_that_would_have_waited_for_the_next_
 @pytest.mark.faults
 def test_a_waiting_process_ends_when_nobody_is_left_to_tell_it():
     waiting = WarmProcess(1)
-    waiting.process.stdin.close()
+    waiting.leave()
     assert waiting.process.wait(timeout=120) == 0 and waiting.early() == b""
+
+
+def test_a_process_that_waits_answers_or_raises_what_is_asked_and_then_still_takes_a_run(capfd):
+    with Starter() as starter:
+        starter.prepare(1)
+        waiting = starter.ready
+        assert waiting.call("builtins:divmod", 7, 2) == (3, 1)
+        assert waiting.call("os:getenv", "OMP_NUM_THREADS") == "1"
+        with pytest.raises(InputError, match="has no usable CUDA GPU|has devices"):
+            waiting.call("cl_bench.devices:devices", "cuda:99")
+        with pytest.raises(ZeroDivisionError) as fault:
+            waiting.call("builtins:divmod", 1, 0)
+        assert "in the process that plans" in fault.value.__notes__[0] and "divmod" not in str(fault.value)
+        waiting.call("os:system", "echo said >&2")
+        assert capfd.readouterr().err == "said\n"
+        with pytest.raises(EOFError):
+            waiting.call("threading:Lock")  # cannot be sent
+        found = starter.start(1, more=False)
+        assert found is not waiting
+        found.end()
+
+
+def test_where_a_process_that_waits_has_ended_the_question_is_answered_here(tmp_path):
+    text = """
+import sys
+from cl_bench.launch.warm_processes import Starter
+with Starter() as starter:
+    starter.prepare(1)
+    first = starter.call("os:getpid")
+    starter.ready.process.kill()
+    assert first != starter.call("os:getpid") and starter.ready is None
+    assert starter.call("os:getpid") == __import__("os").getpid()
+"""
+    subprocess.run([sys.executable, "-c", text], check=True, env=run_environment(1), timeout=120)
+
+
+def test_the_command_that_starts_runs_never_imports_torch(toy_request, tmp_path):
+    patch = """
+import sys
+class Refusing:
+    def find_spec(self, name, path=None, target=None):
+        if name == "torch":
+            raise ImportError("torch is imported")
+if "run" in sys.orig_argv:
+    sys.meta_path.insert(0, Refusing())
+"""
+    plain = {name: value for name, value in toy_request.items() if name != "set"}
+    arguments = toys.command_options({**plain, "methods": "seq", "splits": "2"})
+    arguments += toys.set_options("passes=1", "batch=8")
+    code, out, err = commands.finish(commands.start(tmp_path, "run", *arguments, patch=patch))
+    assert code == 0 and "VPT-Seq" in out, err
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ from cl_bench.errors import CannotRead
 from cl_bench.launch import orchestrator, processes
 from cl_bench.plan.plan import make_plan
 from cl_bench.plan.request import Request
-from cl_bench.records import imported, run_files
+from cl_bench.records import first_task_files, imported, run_files
 from cl_bench.records.merge import merge
 from cl_bench.records.metrics import Conventions
 from cl_bench.records.sealed import content_of, entries, is_missing
@@ -25,7 +25,6 @@ from cl_bench.records.spec import digest
 from cl_bench.records.states import state_of
 from cl_bench.records.store import Store
 from cl_bench.report.versus import versus
-from cl_bench.run import shared_first_task
 from cl_bench.run.recertify import recertify
 
 COUNTS = [[80], [60, 70], [50, 60, 70]]
@@ -323,11 +322,11 @@ def test_an_imported_matrix_that_cannot_be_read_or_used_is_left_out_by_name(tmp_
 
 def test_a_stored_first_task_that_cannot_be_read_is_not_replaced(toy_request, tmp_path):
     runs.execute(runs.spec_of(toy_request), tmp_path, share_first_task=True)
-    [facts] = (tmp_path / "first-tasks").glob(f"*/{shared_first_task.FACTS}")
+    [facts] = (tmp_path / "first-tasks").glob(f"*/{first_task_files.FACTS}")
     facts.rename(facts.with_suffix(".moved"))
     facts.mkdir()
     before = files(tmp_path / "first-tasks")
-    with pytest.raises(CannotRead, match=shared_first_task.FACTS):
+    with pytest.raises(CannotRead, match=first_task_files.FACTS):
         runs.execute(runs.spec_of(toy_request, "seq"), tmp_path, share_first_task=True)
     assert files(tmp_path / "first-tasks") == before
     assert state_of(Store(tmp_path), runs.spec_of(toy_request, "seq")).name == "stopped"

@@ -5,6 +5,7 @@ import runs
 import toys
 
 from cl_bench import environment, registry
+from cl_bench.records import first_task_files
 from cl_bench.records.store import Store
 from cl_bench.run import shared_first_task
 from cl_bench.run.learning import Conditions
@@ -131,6 +132,6 @@ def test_a_damaged_first_task_is_trained_again(toy_request, tmp_path):
     record = runs.execute(spec, tmp_path / "shared", share_first_task=True)
     assert record.outcome() == alone.outcome() and record.tasks[0].first_task_of is None
     assert (
-        shared_first_task.is_stored(Store(tmp_path / "shared"), keys(spec)[0])
+        first_task_files.is_stored(Store(tmp_path / "shared"), keys(spec)[0])
         and Conditions().share_first_task is False
     )
