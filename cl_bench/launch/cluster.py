@@ -20,9 +20,9 @@ from cl_bench.launch import processes
 from cl_bench.launch.monitor import Line, Monitor
 from cl_bench.launch.processes import Ended
 from cl_bench.launch.warm_processes import Starter
-from cl_bench.records import first_task_files, locks, record, run_files
+from cl_bench.records import first_task_files, locks, run_files
 from cl_bench.records.sealed import content_of, entries
-from cl_bench.records.spec import RunSpec
+from cl_bench.records.spec import RunSpec, name
 from cl_bench.records.store import Store, write_spec
 
 CALL_SECONDS = 20.0  # a call ends with the first task that is finished after so long
@@ -92,9 +92,7 @@ class Cluster:
         try:
             with locks.sole_owner(store, spec, self._monitor.say, wait=False):
                 # what is damaged is set aside here, not on a worker whose copy of it is lost
-                run_files.existing(
-                    spec, store, lambda line: self._monitor.say(f"{record.name(spec)}: {line}")
-                )
+                run_files.existing(spec, store, lambda line: self._monitor.say(f"{name(spec)}: {line}"))
                 return self._call_by_call(spec, store, options, key)
         except Busy:
             return Ended(processes.BUSY, [], folder / "log.txt")
@@ -228,15 +226,15 @@ def _packed(store: Store, spec: RunSpec, key: str | None) -> dict[str, bytes]:
     if key is not None:
         found += entries(first_task_files.folder(store, key), "[!.]*.*")
     packed = {str(path.relative_to(store.root)): content_of(path) for path in found}
-    return {name: content for name, content in packed.items() if content is not None}
+    return {below: content for below, content in packed.items() if content is not None}
 
 
 def _unpack(files: dict[str, bytes], store: Store) -> None:
     """Write what was packed, what vouches for other files last, and remove older checkpoints."""
-    for name in sorted(files, key=lambda name: name.endswith(".json")):
-        path = store.root / name
+    for below in sorted(files, key=lambda path: path.endswith(".json")):
+        path = store.root / below
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, files[name])
+        write_atomically(path, files[below])
         if path.name == "record.json":
             for old in path.parent.glob("checkpoint-*.safetensors"):
                 if str(old.relative_to(store.root)) not in files:
