@@ -3,7 +3,7 @@
 import difflib
 import json
 from collections.abc import Iterable, Mapping
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -14,6 +14,13 @@ class Strict(BaseModel):
     """A frozen model that refuses unknown keys and does not guess types."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+    ADDED: ClassVar[frozenset[str]] = frozenset()  # options younger than runs of the version
+
+    def recorded(self) -> dict[str, Any]:
+        """The JSON values, without added options that have their default: older runs keep their ids."""
+        fields = type(self).model_fields
+        unchanged = {name for name in self.ADDED if getattr(self, name) == fields[name].default}
+        return self.model_dump(mode="json", exclude=unchanged)
 
 
 class BackboneSpec(Strict):

@@ -8,7 +8,7 @@ published: decay after 40 and 70 % of the passes where the paper says 50 and 80 
 passes shuffled together (`epoch_mode`), the second head started from the first (`head_init`).
 """
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -96,4 +96,28 @@ class VPTSeq(Prompted):
         return self.head(self.backbone.features(batch.images, self.prompts))
 
 
-METHOD = VPTSeq
+class SequentialConfig(PromptTuningConfig):
+    """Controls of methods that make later updates smaller: smaller steps, whatever their direction."""
+
+    ADDED: ClassVar = frozenset({"later_lr", "later_lr_of"})
+    later_lr: float = Field(1.0, gt=0)  # factor on the learning rate from the second task on
+    later_lr_of: Literal["prompts", "all"] = "prompts"  # whose: the prompts', or the current head's too
+
+
+class SequentialVPT(VPTSeq):
+    """VPT-Seq as a method: the body above, with a learning rate of its own from the second task on."""
+
+    Config = SequentialConfig
+    TRUNK = PromptTuningConfig
+
+    def trained_parameters(self) -> list:
+        """The prompts, then the current head, each with its learning rate."""
+        prompts, *head = super().trained_parameters()
+        usual, later = self.config.learning_rate, self.config.learning_rate * self.config.later_lr
+        if len(self.head.heads) == 1 or later == usual:
+            return [prompts, *head]
+        rates = (later, later if self.config.later_lr_of == "all" else usual)
+        return [{"params": each, "lr": rate} for each, rate in zip(([prompts], head), rates, strict=True)]
+
+
+METHOD = SequentialVPT

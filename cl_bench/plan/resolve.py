@@ -125,7 +125,7 @@ class Resolver:
             core_version=CORE_VERSIONS[self.precision],
             method=plugin.name,
             method_version=kind.version,
-            options=config.model_dump(mode="json"),
+            options=config.recorded(),
             dataset=self.dataset,
             dataset_argument=self.source.argument,
             manifest_digest=self.source.manifest_digest(),
