@@ -39,6 +39,23 @@ class DeepPrompts(nn.Module, ExtraKeys):
         return torch.eye(self.P.shape[1], device=self.P.device)
 
 
+class JoinedPrompts(Edits):
+    """Prompts that join the image's tokens behind the class token and stay.
+
+    `blocks` says in front of which block they join: block index -> (M, D), or (B, M, D) of each image.
+    """
+
+    def __init__(self, blocks: dict[int, Tensor]):
+        self.blocks = blocks
+
+    def tokens(self, l: int, x: Tensor) -> Tensor:
+        """x with the prompts of block l between its first token and the others, (B, N + M, D)."""
+        if l not in self.blocks:
+            return x
+        prompts = self.blocks[l].to(x.dtype).expand(len(x), -1, -1)
+        return torch.cat([x[:, :1], prompts, x[:, 1:]], dim=1)
+
+
 class Prefixes(ExtraKeys):
     """Prefixes of some blocks: block index -> (K, V), each (B, m, D) or (1, m, D) for all images."""
 
