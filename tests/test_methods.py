@@ -270,8 +270,9 @@ def test_what_a_run_costs_is_what_passes_through_the_network(name, augment):
         assert step.passed_learning == method.forwards(step.task, step.images, augment != "none")
         assert step.images_seen == method.images_seen(step.task, step.images)
         sizes = stream.test_sizes[: len(step.evaluation.correct)]
-        asked = (method.queries or method.frozen) * (sizes[-1] if index else sum(sizes))
-        assert step.passed_evaluating == sum(sizes) * (not method.frozen) + asked
+        looked_up = method.queries or method.frozen
+        asked = looked_up * (sizes[-1] if index else sum(sizes))
+        assert step.passed_evaluating == sum(sizes) * (method.prediction_passes - looked_up) + asked
 
 
 @gradient_methods

@@ -37,6 +37,7 @@ class Cost:
     evaluating: tuple[int, ...]
     images: tuple[int, ...]  # that pass while learning
     test_images: tuple[int, ...]  # that are predicted after the task
+    predicted: tuple[int, ...]  # passes of these, at least one each
     learning: tuple[float, ...]  # the work of learning, in passes through the bare network
     work: Work  # of one image
     shared_forwards: int  # of the first task's training alone, which runs may share
@@ -47,6 +48,24 @@ class Cost:
     parameters: int  # trained in the last task
     stored_bytes: int  # kept besides the backbone after the last task: the size of a checkpoint
     memory_bytes: float  # what learning takes at least besides the network
+
+
+@dataclass(frozen=True)
+class Grown:
+    """A method to which all its tasks were announced, and what an image's prediction took after each."""
+
+    method: Method
+    prediction_passes: tuple[int, ...]
+
+    @property
+    def looked_up(self) -> bool:
+        """Whether one of the passes is the un-prompted network's, which every test image has once."""
+        return self.method.queries or self.method.frozen
+
+    def predicting(self, counts: Sequence[int]) -> tuple[int, ...]:
+        """Passes in which so many images are predicted after each task, at least one an image."""
+        own = (max(1, passes - self.looked_up) for passes in self.prediction_passes)
+        return tuple(count * passes for count, passes in zip(counts, own, strict=False))
 
 
 class Shapes:
@@ -65,7 +84,7 @@ class Shapes:
             self._sources[place] = (source, source.labels("train"), source.labels("test"))
         return self._sources[place]
 
-    def method(self, spec: RunSpec, images: int) -> Method:
+    def grown(self, spec: RunSpec, images: int) -> Grown:
         """The method after its tasks, of about so many images each, were announced. Raises InputError."""
         key = canonical_json(spec.backbone.model_dump())
         if key not in self._backbones:
@@ -73,7 +92,7 @@ class Shapes:
             self._by_weights[found.weights_sha256, spec.backbone.image_size] = found
         return self._grown(spec, self._backbones[key], images)
 
-    def method_of(self, record: RunRecord) -> Method | None:
+    def grown_of(self, record: RunRecord) -> Grown | None:
         """The method of a record.
 
         None where its network is not one that was asked for, or it is not a method of now.
@@ -86,16 +105,17 @@ class Shapes:
             return None
 
     @staticmethod
-    def _grown(spec: RunSpec, shape: Backbone, images: int) -> Method:
+    def _grown(spec: RunSpec, shape: Backbone, images: int) -> Grown:
         kind = registry.method_class(spec.method)
         sizes = tuple(len(classes) for classes in spec.task_classes)
         info = StreamInfo(spec.init_seed, spec.num_learned, task_sizes=sizes)
         config = kind.Config.model_validate(spec.options)
-        method = outline.build(kind, config, shape, info, spec.label, images)
+        method, passes = outline.build(kind, config, shape, info, spec.label, images), []
         with method.device:
             for task in task_infos(spec.task_classes, spec.joint):
                 method.grow(task)
-        return method
+                passes.append(method.prediction_passes)
+        return Grown(method, tuple(passes))
 
 
 def costs(specs: Sequence[RunSpec], shapes: Shapes | None = None) -> dict[str, Cost]:
@@ -116,9 +136,10 @@ def _cost(spec: RunSpec, shapes: Shapes) -> Cost:
     train, test = train[rows], test if held is None else train[held]
     infos = task_infos(spec.task_classes, spec.joint)
     sizes, tests = ([int(np.isin(labels, info.classes).sum()) for info in infos] for labels in (train, test))
-    method = shapes.method(spec, max(sizes))
+    grown = shapes.grown(spec, max(sizes))
+    method, seen = grown.method, np.cumsum(tests).tolist()
     one = work.of(method, max(sizes))
-    evaluating = [count * max(1, round(one.predicting)) for count in _evaluated(spec, method, sizes, tests)]
+    evaluating = [count * max(1, round(one.predicting)) for count in _evaluated(spec, grown, sizes, tests)]
     statistics = [method.statistics_images(info, size) for info, size in zip(infos, sizes, strict=True)]
     images = tuple(method.images_seen(info, size) for info, size in zip(infos, sizes, strict=True))
     learning = tuple(one.of_learning(count, some, 1) for count, some in zip(images, statistics, strict=True))
@@ -130,7 +151,8 @@ def _cost(spec: RunSpec, shapes: Shapes) -> Cost:
         forwards=tuple(count * factor for count, factor in zip(passes, times, strict=True)),
         evaluating=tuple(evaluating),
         images=images,
-        test_images=tuple(np.cumsum(tests).tolist()),
+        test_images=tuple(seen),
+        predicted=grown.predicting(seen),
         learning=learning,
         work=one,
         shared_forwards=(passes[0] - statistics[0]) * times[0],
@@ -144,17 +166,16 @@ def _cost(spec: RunSpec, shapes: Shapes) -> Cost:
     )
 
 
-def _evaluated(spec: RunSpec, method: Method, sizes: Sequence[int], tests: Sequence[int]) -> list[int]:
+def _evaluated(spec: RunSpec, grown: Grown, sizes: Sequence[int], tests: Sequence[int]) -> list[int]:
     """Passes after every task: evaluation, losses that are followed and, after the last, the certificate."""
-    seen = np.cumsum(tests).tolist()
-    looked_up = method.queries or method.frozen  # un-prompted features are kept of every test image
-    own = method.prediction_passes - looked_up
-    passes = [count * own + new * looked_up for count, new in zip(seen, tests, strict=True)]
-    passes[-1] += 3 * method.prediction_passes * min(seen[-1], certificate.BLOCKS * certificate.BATCH)
+    seen, looked_up = np.cumsum(tests).tolist(), grown.looked_up
+    own = [passes - looked_up for passes in grown.prediction_passes]
+    found = [count * times + new * looked_up for count, times, new in zip(seen, own, tests, strict=True)]
+    found[-1] += 3 * grown.prediction_passes[-1] * min(seen[-1], certificate.BLOCKS * certificate.BATCH)
     if spec.losses:
-        for index in range(len(sizes)):
-            passes[index] += sum(sizes[: min(index + 1, learning.FOLLOWED_TASKS)])
-    return passes
+        followed = [sum(sizes[: min(index + 1, learning.FOLLOWED_TASKS)]) for index in range(len(sizes))]
+        found = [passes + more for passes, more in zip(found, grown.predicting(followed), strict=True)]
+    return found
 
 
 class Measured:
@@ -169,12 +190,12 @@ class Measured:
         self._learning, self._predicting, self._memory = {}, {}, {}
         for record in records:
             where = record.environments[-1] if record.environments else {}
-            seen, predicted = sum(task.images_seen for task in record.tasks), sum(_tested(record))
-            if environment.computer(where) != machine or not seen or not predicted:
+            seen, tested = sum(task.images_seen for task in record.tasks), _tested(record)
+            if environment.computer(where) != machine or not seen or not sum(tested):
                 continue
-            method = shapes.method_of(record)
-            if method is not None:
-                self._add(record, method, seen, predicted)
+            grown = shapes.grown_of(record)
+            if grown is not None:
+                self._add(record, grown.method, seen, sum(grown.predicting(tested)))
 
     def _add(self, record: RunRecord, method: Method, seen: int, predicted: int) -> None:
         largest = max(task.training_images for task in record.tasks)
@@ -200,7 +221,7 @@ class Measured:
         if key is None:
             return None
         learned = sum(cost.learning[done:]) - spared * cost.work.learning
-        predicted = sum(cost.test_images[done:]) * cost.work.predicting
+        predicted = sum(cost.predicted[done:]) * cost.work.predicting
         return learned * median(self._learning[key]) + predicted * median(self._predicting[key])
 
     def memory_bytes(self, spec: RunSpec, cost: Cost) -> int | None:

@@ -180,21 +180,26 @@ class Trainer:
         return self.first_task.once(name, compute, self)
 
     def plain(
-        self, task: Task, batch: int, chosen: np.ndarray | None = None, shared: bool = False
+        self,
+        task: Task,
+        batch: int,
+        chosen: np.ndarray | None = None,
+        shared: bool = False,
+        networks: int = 1,
     ) -> Iterator[Batch]:
         """The task's images as at evaluation, counted: for statistics, in fp32 and without gradients.
 
         With `shared` each process of a run sees its share of every batch; whoever sums over them calls
-        `group.all_reduce_sum`.
+        `group.all_reduce_sum`. An image counts for each of the `networks` that it passes.
         """
         chosen = np.arange(len(task)) if chosen is None else chosen
         with torch.no_grad():
             if shared and self.group.size > 1:
-                self.images_seen += len(chosen)
+                self.images_seen += networks * len(chosen)
                 yield from task.plain(batch, self.group.share(chosen))
                 return
             for part in task.plain(batch, chosen):
-                self.images_seen += len(part)
+                self.images_seen += networks * len(part)
                 yield part
 
     def augmented(self, task: Task, batch: int, chosen: np.ndarray, pass_index: int) -> Iterator[Batch]:

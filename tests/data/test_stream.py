@@ -220,6 +220,13 @@ def test_held_out_images_are_stratified_seeded_and_disjoint():
         held_out(np.array([0, 0, 1]), 0.25, 1)
 
 
+@pytest.mark.parametrize("shared", [False, True])
+def test_an_image_of_statistics_counts_once_for_each_network_that_it_passes(shared):
+    task, trainer = toys.stream([[0, 1]], per_class=7).task(0), Trainer(data_seed=0)
+    sizes = [len(batch) for batch in trainer.plain(task, 5, shared=shared, networks=3)]
+    assert sizes == [5, 5, 4] and trainer.images_seen == 3 * 14
+
+
 @pytest.mark.parametrize(
     ("lr_milestones", "expected"),
     [("code", [1.0] * 4 + [0.1] * 3 + [0.01] * 3), ("paper", [1] * 5 + [0.1] * 3 + [0.01] * 2)],

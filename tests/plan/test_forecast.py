@@ -3,6 +3,7 @@
 import pytest
 import runs
 
+from cl_bench import registry
 from cl_bench.console import short, size
 from cl_bench.devices import places
 from cl_bench.plan.cost import costs
@@ -31,6 +32,16 @@ def test_the_cost_is_what_the_record_says_afterwards(specs, tmp_path):
         and found[specs[2].run_id()].forwards == (12 * 8,) * 4
     )
     assert found[specs[1].run_id()].evaluating == (8, 16, 24, 32 + 3 * 32)
+
+
+def test_a_network_for_each_task_makes_predictions_dearer_from_task_to_task(specs, monkeypatch):
+    one = costs(specs)[specs[2].run_id()]
+    of_each_task = property(lambda self: len(self.head.heads))
+    monkeypatch.setattr(registry.method_class("vpt-seq"), "prediction_passes", of_each_task)
+    four = costs(specs)[specs[2].run_id()]
+    assert four.predicted == (8, 2 * 16, 3 * 24, 4 * 32) and one.predicted == (8, 16, 24, 32)
+    assert four.evaluating == (8, 2 * 16, 3 * 24, 4 * 32 + 3 * 4 * 32)  # the certificate asks three times
+    assert (four.forwards, four.test_images) == (one.forwards, one.test_images)
 
 
 def test_a_forecast_counts_a_shared_first_task_once_and_learns_the_time(specs, tmp_path):
