@@ -14,23 +14,20 @@ SSF on ImageNet-R; adapters stand for it here. The authors' float32 solves are n
 are float64, one decomposition for all of them.
 """
 
-import math
-
 import torch
 from pydantic import Field
-from torch import Tensor, optim
+from torch import Tensor
 from torch.nn import functional as F
 
 from cl_bench import seeds
-from cl_bench.config import Strict
 from cl_bench.data.batch import Batch
 from cl_bench.data.stream import StreamInfo, Task, TaskInfo
-from cl_bench.nn.adapter import Adapters
 from cl_bench.nn.backbone import Backbone
 from cl_bench.nn.edits import NONE
 from cl_bench.nn.heads import CosineHeads
 from cl_bench.nn.ridge import Ridge, choose_strength
 from cl_bench.seeds import permutation
+from cl_bench.training.adapting import AdaptingConfig, adapting, new_adapters
 from cl_bench.training.method import Method
 from cl_bench.training.phase import Phase
 from cl_bench.training.trainer import Trainer
@@ -40,20 +37,12 @@ SUMMARY = "ridge regression on random projections of features (NeurIPS 2023)"
 BATCH, FITTED = 100, 0.8  # images of a statistics batch; share of a task that lambda is fitted on
 
 
-class RanPACConfig(Strict):
-    """The authors' settings for CIFAR-100."""
+class RanPACConfig(AdaptingConfig):
+    """The authors' settings for CIFAR-100; those of adapters are of phase 1."""
 
     projection: int = Field(10_000, ge=0)  # M; 0: the features themselves
     ridge: float | None = Field(None, gt=0)  # lambda; None: chosen after every task
     first_task: bool = True  # phase 1
-    bottleneck: int = Field(64, ge=1)
-    adapter_scale: float = Field(0.1, gt=0)
-    dropout: float = Field(0.1, ge=0, lt=1)
-    learning_rate: float = Field(0.01, gt=0)
-    momentum: float = Field(0.9, ge=0, lt=1)
-    weight_decay: float = Field(5e-4, ge=0)  # of all that phase 1 trains
-    batch: int = Field(48, ge=1)
-    passes: int = Field(20, ge=1)
 
 
 class RanPAC(Method):
@@ -71,9 +60,8 @@ class RanPAC(Method):
         self.edits, self.strength, self.errors = NONE, config.ridge, []
         if config.first_task:
             generator = seeds.generator(stream.init_seed, "adapters")
-            sizes = (backbone.depth, D, config.bottleneck)
-            edits = Adapters(*sizes, generator, config.adapter_scale, config.dropout)
-            self.edits, self.head = edits.to(self.device), CosineHeads(D, self.device)
+            self.edits = new_adapters(backbone, config, generator)
+            self.head = CosineHeads(D, self.device)
         if M:
             W_r = torch.randn(D, M, generator=seeds.generator(stream.init_seed, "projection"))
             self.register_buffer("W_r", W_r.to(self.device))
@@ -94,24 +82,9 @@ class RanPAC(Method):
 
     def phases(self, task: TaskInfo) -> list[Phase]:
         """Phase 1, in the first task."""
-        config = self.config
-        if not config.first_task or task.index:
+        if not self.config.first_task or task.index:
             return []
-        trained = [*self.edits.parameters(), *self.head.parameters()]
-        sgd = {"lr": config.learning_rate, "momentum": config.momentum, "weight_decay": config.weight_decay}
-        phase = Phase(
-            loss=self.adapter_loss,
-            optimizer=lambda: optim.SGD(trained, **sgd),
-            batch=config.batch,
-            passes=config.passes,
-            rate=lambda done, group: (1 + math.cos(math.pi * done / config.passes)) / 2,
-        )
-        return [phase]
-
-    def adapter_loss(self, batch: Batch) -> Tensor:
-        """CE of scaled cosines with the first task's classes."""
-        features = self.backbone.features(batch.images, self.edits)
-        return F.cross_entropy(self.head(features), batch.labels)
+        return [adapting(self.backbone, self.edits, self.head, self.config, task)]
 
     def phi(self, images: Tensor) -> Tensor:
         """relu(f W_r) (B, M), or f (B, D)."""

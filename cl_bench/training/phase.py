@@ -1,5 +1,6 @@
 """One optimization over a task: what is minimized, with what, and how often the images pass."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -37,3 +38,8 @@ class Phase:
         whole, rest = divmod(self.passes, self.repeats)  # shuffles, and passes of the last one
         left_out = self.batch if self.drop_last else 1
         return whole * (self.repeats * images // left_out * left_out) + rest * images // left_out * left_out
+
+
+def half_cosine(done: int, passes: int) -> float:
+    """(1 + cos(pi e / E)) / 2, the factor on a learning rate after e = `done` of E passes."""
+    return (1 + math.cos(math.pi * done / passes)) / 2

@@ -5,7 +5,6 @@ task; at prediction the scores of all heads stand side by side. Nothing acts aga
 baselines that every method has to beat, and, with all classes as one task, the bounds that none should reach.
 """
 
-import math
 from abc import abstractmethod
 from typing import Literal
 
@@ -20,6 +19,7 @@ from cl_bench.data.stream import StreamInfo, TaskInfo
 from cl_bench.nn.backbone import Backbone
 from cl_bench.nn.heads import HeadInit, TaskHeads
 from cl_bench.training.gradient_method import GradientMethod
+from cl_bench.training.phase import half_cosine
 from cl_bench.training.work import Extra, through
 
 
@@ -74,10 +74,8 @@ class Tuning(GradientMethod):
         return optim.Adam(groups, **settings)
 
     def rate(self, done: int) -> float:
-        """(1 + cos(pi e / E)) / 2 after e of E passes, or 1 throughout."""
-        if self.config.schedule == "constant":
-            return 1.0
-        return (1 + math.cos(math.pi * done / self.config.passes)) / 2
+        """Half a cosine, or 1 throughout."""
+        return 1.0 if self.config.schedule == "constant" else half_cosine(done, self.config.passes)
 
     def predict(self, batch: Batch) -> Tensor:
         """Scores of all heads, (B, K_seen)."""
