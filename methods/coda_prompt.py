@@ -11,7 +11,6 @@ partial batch (`drop_last`); the constructor of its schedule leaves the counter 
 two passes both have the full rate (`lr_schedule=lagged`).
 """
 
-import math
 from typing import Literal
 
 import torch
@@ -26,6 +25,7 @@ from cl_bench.nn.backbone import Backbone
 from cl_bench.nn.heads import HeadInit
 from cl_bench.nn.prompts import Prefixes
 from cl_bench.nn.subspaces import orthogonality_loss, orthonormal_beside
+from cl_bench.training.phase import coda_cosine
 from cl_bench.training.query_method import QueryTuning, QueryTuningConfig
 from cl_bench.training.work import Extra, of_components
 
@@ -137,8 +137,7 @@ class CodaPrompt(QueryTuning):
 
     def rate(self, done: int) -> float:
         """cos(99 pi max(0, e - 1) / (200 (E - 1))) in pass e = 0..E-1; `unlagged` has e for e - 1."""
-        done = done if self.config.lr_schedule == "unlagged" else max(0, done - 1)
-        return math.cos(99 * math.pi * done / (200 * max(1, self.config.passes - 1)))
+        return coda_cosine(done, self.config.passes, self.config.lr_schedule == "lagged")
 
     def diagnostics(self) -> dict:
         """Mean length of an image's prompt in the task's last batch, for every block: it grows with them."""

@@ -43,3 +43,12 @@ class Phase:
 def half_cosine(done: int, passes: int) -> float:
     """(1 + cos(pi e / E)) / 2, the factor on a learning rate after e = `done` of E passes."""
     return (1 + math.cos(math.pi * done / passes)) / 2
+
+
+def coda_cosine(done: int, passes: int, lagged: bool) -> float:
+    """cos(99 pi e / (200 (E - 1))) in pass e = 0..E-1: from 1 to about 1/64 (public code of CODA-Prompt).
+
+    `lagged` has max(0, e - 1) for e, as that code runs: its first two passes both have the full rate.
+    """
+    counted = max(0, done - 1) if lagged else done
+    return math.cos(99 * math.pi * counted / (200 * max(1, passes - 1)))

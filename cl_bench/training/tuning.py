@@ -59,8 +59,12 @@ class Tuning(GradientMethod):
         self.head.grow(len(task.classes), generator, self.config.head_init, self.device)
 
     def loss(self, batch: Batch, task: TaskInfo) -> Tensor:
-        """CE(z / tau, y) over the classes of the current task."""
-        z = self.head.current(self.features(batch))  # (B, c_t)
+        """CE of the scores of images as the network is now."""
+        return self.cross_entropy(self.features(batch), batch, task)
+
+    def cross_entropy(self, features: Tensor, batch: Batch, task: TaskInfo) -> Tensor:
+        """CE(z / tau, y) over the classes of the current task, z of features (B, D)."""
+        z = self.head.current(features)  # (B, c_t)
         return F.cross_entropy(z / self.config.temperature, batch.labels - task.first_label)
 
     def make_optimizer(self, task: TaskInfo) -> optim.Optimizer:
