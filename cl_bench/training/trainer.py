@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -92,11 +92,12 @@ class Trainer:
             )
 
     def fit_samples(
-        self, task: TaskInfo, draw: Callable[[int], Iterable[Batch]], phase: Phase
+        self, task: TaskInfo, draw: Callable[[int], Iterable[Sized]], phase: Phase
     ) -> list[float]:
         """The same over samples that `draw(pass)` makes, batch by batch; the mean loss of each pass.
 
-        Every process does all of it alike. Raises RunFailed.
+        They do not pass through the network: every process does all of it alike, whole batches at a time.
+        Raises RunFailed.
         """
         optimizer, means = phase.optimizer(), []
         rates = [group["lr"] for group in optimizer.param_groups]
@@ -104,7 +105,7 @@ class Trainer:
             _set_rates(optimizer, rates, phase, done)
             total, count = torch.zeros((), dtype=torch.float64, device=self.device), 0
             for batch in draw(done):
-                total += self._step(phase, optimizer, batch, len(batch), shared=False) * len(batch)
+                total += self._step(phase, optimizer, [batch], len(batch), shared=False) * len(batch)
                 count += len(batch)
             means.append(_finite(float(total) / count, phase, task, done))
         return means
@@ -116,7 +117,8 @@ class Trainer:
         sizes = [min(phase.batch, len(order) - start) for start in range(0, len(order), phase.batch)]
         total = torch.zeros((), dtype=torch.float64, device=self.device)
         for size, batch in zip(sizes, self._batches(task, order, phase.batch, count), strict=True):
-            total += self._step(phase, optimizer, batch, size, shared=self.group.size > 1) * size
+            parts = batch.split(self.micro_batch or max(1, len(batch)))
+            total += self._step(phase, optimizer, parts, size, shared=self.group.size > 1) * size
         self.images_seen += len(order)
         self.group.all_reduce_sum([total])
         mean = _finite(float(total) / len(order), phase, task, self.passes)
@@ -124,11 +126,16 @@ class Trainer:
         return mean
 
     def _step(
-        self, phase: Phase, optimizer: torch.optim.Optimizer, batch: Batch, size: int, shared: bool
+        self,
+        phase: Phase,
+        optimizer: torch.optim.Optimizer,
+        parts: Sequence[Sized],
+        size: int,
+        shared: bool,
     ) -> Tensor:
-        """One step on a batch, or on this process's share of its `size` images; the loss."""
+        """One step on the parts of a batch, or of this process's share of its `size` images; the loss."""
         optimizer.zero_grad(set_to_none=True)
-        value = self._backward(phase.loss, batch, size)
+        value = self._backward(phase.loss, parts, size)
         if shared:
             trained = list(_trained(optimizer))
             for parameter in trained:
@@ -157,13 +164,13 @@ class Trainer:
         by_pass = np.argsort(pass_of, kind="stable")
         return image_of[by_pass], self.passes + pass_of[by_pass]
 
-    def _backward(self, loss: Callable[[Batch], Tensor], batch: Batch, size: int) -> Tensor:
-        """The loss of a batch, or of this process's share of its `size` images.
+    def _backward(self, loss: Callable[[Sized], Tensor], parts: Sequence[Sized], size: int) -> Tensor:
+        """The loss of the parts of a batch, or of this process's share of its `size` images.
 
         Its gradient is added to the parameters'.
         """
         total = torch.zeros((), device=self.device)
-        for part in batch.split(self.micro_batch or max(1, len(batch))):
+        for part in parts:
             with network_in(self.precision):
                 value = loss(part)
             if len(part) < size:

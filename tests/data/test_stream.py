@@ -316,6 +316,9 @@ def test_drawn_samples_are_fitted_by_the_same_loop():
     assert seen == [1.0, 3.0, 2.0, 4.0]
     # weight: 0 -> -1 -> -4 at rate 1, then -4 -> -5 -> -7 at rate 1/2; the loss is weight times image
     assert losses == [(0 - 3) / 2, (-8 - 20) / 2] and weight.item() == -7.0
+    seen.clear()
+    Trainer(data_seed=0, micro_batch=1).fit_samples(task, draw, phase)
+    assert seen == [1.0, 3.0, 2.0, 4.0]  # a batch that does not pass through the network is not cut
     diverging = Phase(
         lambda batch: weight.sum() * torch.inf,
         lambda: torch.optim.SGD([weight], lr=1.0),
