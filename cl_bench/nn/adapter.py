@@ -1,4 +1,4 @@
-"""Bottleneck adapters beside the MLPs of frozen blocks (AdaptFormer: Chen et al., NeurIPS 2022)."""
+"""Bottleneck adapters beside MLPs (AdaptFormer: Chen et al., NeurIPS 2022) or attentions of frozen blocks."""
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,8 @@ class Adapters(nn.Module, Edits):
     up as zero, so that the network starts as it is. Dropout is on while the method is trained, and off
     everywhere else.
     """
+
+    activation = staticmethod(F.relu)
 
     def __init__(
         self, depth: int, width: int, bottleneck: int, generator: torch.Generator, scale: float = 0.1,
@@ -31,8 +33,28 @@ class Adapters(nn.Module, Edits):
 
     def beside_mlp(self, l: int, x: Tensor) -> Tensor | None:
         """scale up(relu(down x)) (B, N, D)."""
-        if l >= len(self.down):
-            return None
-        hidden = F.relu(F.linear(x, self.down[l], self.down_bias[l]))  # (B, N, r)
+        return self.scale * self.adapted(l, x) if l < len(self.down) else None
+
+    def adapted(self, l: int, x: Tensor) -> Tensor:
+        """up(dropout(activation(down x))) (B, N, D)."""
+        hidden = self.activation(F.linear(x, self.down[l], self.down_bias[l]))  # (B, N, r)
         hidden = F.dropout(hidden, self.dropout, self.training)
-        return self.scale * F.linear(hidden, self.up[l], self.up_bias[l])
+        return F.linear(hidden, self.up[l], self.up_bias[l])
+
+
+class AttentionAdapters(Adapters):
+    """attention(h) + s up(gelu(down h)) in the first L blocks, h attention's normalized input.
+
+    s (L,) are learned and start at 1.
+    """
+
+    activation = staticmethod(F.gelu)
+    beside_mlp = Edits.beside_mlp
+
+    def __init__(self, depth: int, width: int, bottleneck: int, generator: torch.Generator):
+        super().__init__(depth, width, bottleneck, generator)
+        self.scale = nn.Parameter(torch.ones(depth))
+
+    def beside_attention(self, l: int, h: Tensor) -> Tensor | None:
+        """s up(gelu(down h)) (B, N, D)."""
+        return self.scale[l] * self.adapted(l, h) if l < len(self.down) else None

@@ -100,6 +100,22 @@ def attention_with(
     return merge_heads(attn, mixed_values(attn, q, k, v), tokens[:, :read], proj)
 
 
+@Kernel
+def attention_beside(
+    attn: nn.Module, tokens: Tensor, extra: tuple[Tensor, Tensor], read: int | None, norm: nn.Module
+) -> Tensor:
+    """`attention_with` in which the weights of the `extra` keys (H, M, d) are divided by their sum.
+
+    Those of the tokens are left as they are, smaller by what the extra keys took: a row of attention sums to
+    1 plus their share, and the extra values are mixed as if nothing stood beside them.
+    """
+    tokens = norm(tokens)
+    q, k, v = queries_keys_values(attn, tokens, read)
+    K, V = (more.to(k.dtype).expand(len(k), -1, -1, -1) for more in extra)
+    mixed = mixed_values(attn, q, with_extra(k, K), with_extra(v, torch.zeros_like(V)))
+    return merge_heads(attn, mixed + mixed_values(attn, q, K, V), tokens[:, :read])
+
+
 def mixed_values(attn: nn.Module, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """softmax(q k' * scale) v, (B, H, N, d)."""
     if explicit(q):

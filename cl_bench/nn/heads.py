@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-# std 0.02 and zero bias (timm), or U(-1/sqrt(D), 1/sqrt(D)) (torch.nn.Linear)
-HeadInit = Literal["normal", "uniform"]
+# std 0.02 and zero bias (timm), U(-1/sqrt(D), 1/sqrt(D)) (torch.nn.Linear), or std 0.001 and zero bias
+HeadInit = Literal["normal", "uniform", "small"]
 
 
 def new_head(width: int, classes: int, init: HeadInit, generator: torch.Generator) -> nn.Linear:
@@ -19,6 +19,9 @@ def new_head(width: int, classes: int, init: HeadInit, generator: torch.Generato
         head.bias.uniform_(-bound, bound, generator=generator)
         if init == "normal":
             nn.init.trunc_normal_(head.weight, std=0.02, generator=generator)
+        if init == "small":
+            head.weight.normal_(std=0.001, generator=generator)
+        if init != "uniform":
             head.bias.zero_()
     return head
 

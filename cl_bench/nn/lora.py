@@ -44,5 +44,21 @@ class LoRA(nn.Module, Edits):
         low = (x @ self.A[l].flatten(0, 1).T).unflatten(-1, (len(self.targets), -1))  # (B, N, T, r)
         parts = [low.new_zeros(x.shape)] * 3
         for place, target in enumerate(self.targets):
-            parts[target] = self.scale * low[..., place, :] @ self.B[l, place].T
+            parts[target] = self.strength(l, place) * low[..., place, :] @ self.B[l, place].T
         return torch.cat(parts, dim=-1)
+
+    def strength(self, l: int, place: int) -> float | Tensor:
+        """The scale of a block's target, the same for all."""
+        return self.scale
+
+
+class ScaledLoRA(LoRA):
+    """The same with a learned scale (L, T) for each block and target; all start at 1."""
+
+    def __init__(self, depth: int, width: int, rank: int, targets: Sequence[str], generator: torch.Generator):
+        super().__init__(depth, width, rank, targets, generator)
+        self.scale = nn.Parameter(torch.ones(depth, len(targets)))
+
+    def strength(self, l: int, place: int) -> Tensor:
+        """The learned scale."""
+        return self.scale[l, place]

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from cl_bench.errors import InputError
-from cl_bench.nn.attention import prompt_keys_values, split_heads
+from cl_bench.nn.attention import attention_beside, prompt_keys_values, split_heads
 from cl_bench.nn.edits import Edits
 
 
@@ -81,6 +81,28 @@ class Prefixes(ExtraKeys):
             for l, pair in self.blocks.items()
         }
         return Prefixes(mixed)
+
+
+class TunedPrefixes(nn.Module, Edits):
+    """K, V (L, m, D) that are learned, for all images, among the keys and values of the first L blocks.
+
+    They are drawn from U(0, 0.01) and stand there times learned scales (L, 2), which start at 1. Their
+    weights in attention are made to sum to 1, see `attention_beside`.
+    """
+
+    def __init__(self, depth: int, width: int, length: int, generator: torch.Generator):
+        super().__init__()
+        drawn = torch.empty(2, depth, length, width).uniform_(0, 0.01, generator=generator)
+        self.K, self.V = map(nn.Parameter, drawn)
+        self.scale = nn.Parameter(torch.ones(depth, 2))
+
+    def attend(self, l: int, block: nn.Module, x: Tensor, read: int | None = None) -> Tensor:
+        """Attention over the tokens and, in the first L blocks, the prefixes."""
+        if l >= len(self.K):
+            return super().attend(l, block, x, read)
+        scaled = (scale * part[l] for scale, part in zip(self.scale[l], (self.K, self.V), strict=True))
+        extra = tuple(split_heads(block.attn, part) for part in scaled)  # (H, m, d)
+        return attention_beside(block.attn, x, extra, read, block.norm1)
 
 
 def without_permute(K: Tensor, V: Tensor) -> tuple[Tensor, Tensor]:

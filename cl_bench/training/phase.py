@@ -30,7 +30,7 @@ class Phase:
     name: str = "training"  # in messages
     advice: str = "lower learning_rate"  # what to do when its loss is not finite
     # forward-equivalents of an image: one forward and one backward to the inputs; 3 where all weights get a
-    # gradient
+    # gradient, 1 where nothing in the network gets one
     forwards: int = 2
 
     def image_passes(self, images: int) -> int:

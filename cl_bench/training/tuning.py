@@ -68,8 +68,12 @@ class Tuning(GradientMethod):
         return F.cross_entropy(z / self.config.temperature, batch.labels - task.first_label)
 
     def make_optimizer(self, task: TaskInfo) -> optim.Optimizer:
-        """A new Adam for what is trained and the newest head."""
-        groups = [*self.trained_groups(), {"params": [*self.head.heads[-1].parameters()]}]
+        """A new Adam for all that is trained."""
+        return self.adam(self.trained_groups())
+
+    def adam(self, groups: list[dict]) -> optim.Optimizer:
+        """A new Adam for parameter groups and the newest head."""
+        groups = [*groups, {"params": [*self.head.heads[-1].parameters()]}]
         settings = {
             "lr": self.config.learning_rate,
             "weight_decay": self.config.weight_decay,
