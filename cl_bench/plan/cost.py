@@ -48,6 +48,7 @@ class Cost:
     parameters: int  # trained in the last task
     stored_bytes: int  # kept besides the backbone after the last task: the size of a checkpoint
     memory_bytes: float  # what learning takes at least besides the network
+    prediction_passes: int  # of one image, after the last task
 
 
 @dataclass(frozen=True)
@@ -163,6 +164,7 @@ def _cost(spec: RunSpec, shapes: Shapes) -> Cost:
         parameters=sum(parameter.numel() for parameter in method.parameters() if parameter.requires_grad),
         stored_bytes=sum(value.numel() * value.element_size() for value in method.state().values()),
         memory_bytes=work.memory_bytes(method, max(sizes)),
+        prediction_passes=grown.prediction_passes[-1],
     )
 
 

@@ -16,7 +16,7 @@ from cl_bench.records.store import Store
 from cl_bench.run.shared_first_task import first_tasks
 
 HEAD = ("state", "run id", "method", "benchmark", "seed")
-HEAD += ("forward-eq.", "images", "trained", "kept", "peak memory", "time")
+HEAD += ("forward-eq.", "images", "trained", "kept", "passes", "peak memory", "time")
 FIRST_NUMBER = HEAD.index("forward-eq.")
 
 
@@ -105,6 +105,7 @@ def _row(
     """The words under `HEAD`."""
     what = (state.words, spec.run_id(), spec.label, f"{spec.dataset}/{spec.num_tasks}", spec.seed_name())
     left = (short(rest.forwards), short(rest.images), short(cost.parameters), size(cost.stored_bytes))
+    left += (str(cost.prediction_passes),)
     return *what, *left, "–" if memory is None else size(memory), "–" if takes is None else duration(takes)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from cl_bench.errors import InputError
 from cl_bench.files import write_atomically
 from cl_bench.records import metrics
+from cl_bench.records.costs import COSTS
 from cl_bench.records.record import RunRecord
 from cl_bench.records.spec import RunSpec
 from cl_bench.records.store import LeftOut
@@ -43,7 +44,7 @@ def _described(spec: RunSpec | None) -> dict:
     names = (
         "method", "label", "dataset", "num_tasks", "joint", "order", "order_seed", "init_seed", "data_seed",
         "weights_sha256", "manifest_digest", "limit", "validation", "precision", "smoke", "core_version",
-        "method_version",
+        "method_version", "keeps",
     )  # fmt: skip
     found = {"tasks" if name == "num_tasks" else name: getattr(spec, name, None) for name in names}
     return found | {
@@ -71,17 +72,24 @@ def _numbers(record: RunRecord | None) -> dict:
         "learn_seconds": sum(task.learn_seconds for task in tasks),
         "evaluate_seconds": sum(task.evaluate_seconds for task in tasks),
         "images_seen": sum(task.images_seen for task in tasks),
-        "peak_memory_bytes": max((task.peak_memory_bytes for task in tasks), default=None),
-        "trainable_parameters": tasks[-1].trainable_parameters if tasks else None,
-        "stored_values": tasks[-1].stored_values if tasks else None,
+        **{name: COSTS[cost].of(record) if tasks else None for name, cost in SO_FAR.items()},
     }
 
+
+SO_FAR = {  # columns of costs that a run has from its first task on
+    "peak_memory_bytes": "memory",
+    "trainable_parameters": "trained",
+    "stored_values": "stored",
+    "stored_values_per_task": "stored_per_task",
+    "stored_values_per_class": "stored_per_class",
+    "prediction_passes": "passes",
+}
 
 COLUMNS = (
     "run_id", "family_id", "benchmark_id", "method", "label", "dataset", "tasks", "tasks_learned", "status",
     "joint", "order", "order_seed", "init_seed", "data_seed", "backbone", "image_size", "weights_sha256",
     "manifest_digest", "limit", "validation", "precision", "smoke", "core_version", "method_version",
-    *_numbers(None),
+    *_numbers(None), "keeps",
 )  # fmt: skip
 
 

@@ -59,7 +59,11 @@ def _of_task(task: TaskRecord, spec: RunSpec, number: int, sizes: tuple[int, ...
         return f"{wrong} is {numbers[wrong]}"
     if task.kept_losses is not None and len(task.kept_losses) != min(number, 2):
         return f"{len(task.kept_losses)} losses of the first two tasks"
-    return None if task.micro_batch is None or task.micro_batch > 0 else f"micro_batch is {task.micro_batch}"
+    for name in ("micro_batch", "prediction_passes"):
+        value = getattr(task, name)
+        if value is not None and not 1 <= value <= LARGEST:
+            return f"{name} is {value}"
+    return None
 
 
 LARGEST = 2**62  # of any count, and of seconds: what numpy's integers hold

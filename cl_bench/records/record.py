@@ -29,6 +29,8 @@ class TaskRecord(Strict):
     kept_losses: tuple[float, ...] | None = None
     # the run that trained this first task, where several share it; its seconds are counted here too
     first_task_of: str | None = None
+    # forward passes of one image at prediction, see `Method.prediction_passes`; None in older records
+    prediction_passes: int | None = None
 
     def outcome(self) -> dict:
         """The values that must be equal, bit for bit, whenever the run is repeated on the same machine."""

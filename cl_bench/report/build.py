@@ -10,7 +10,18 @@ from cl_bench.report.lookup import Found
 from cl_bench.report.published import METRICS, Published
 from cl_bench.report.rows import MARKS, Benchmark, Row
 from cl_bench.report.spec import RowLayout, TableLayout
-from cl_bench.report.table import COLUMNS, Cell, Difference, Line, Table, cell, heading, number, rank
+from cl_bench.report.table import (
+    COLUMNS,
+    COST_COLUMNS,
+    Cell,
+    Difference,
+    Line,
+    Table,
+    cell,
+    heading,
+    number,
+    rank,
+)
 
 
 def table(layout: TableLayout, grid: Sequence[Sequence[Row | None]], found: Found) -> Table:
@@ -66,10 +77,10 @@ def _say_n(made: Table) -> None:
     """Give a number its n where not all of the table have the same; cells that lack seeds say so already."""
     shown = [cell_ for line in made.lines if not line.quiet for cell_ in line.cells]
     cells = [cell_ for cell_ in shown if cell_.value is not None]
-    counts = [len(cell_.row.finished) for cell_ in cells]
-    for cell_, count in zip(cells, counts, strict=True):
-        if len(set(counts)) > 1 and "seeds)" not in cell_.text:
-            cell_.text += f" (n = {count})"
+    several = len({cell_.count for cell_ in cells}) > 1
+    for cell_ in cells:
+        if several and "seeds)" not in cell_.text:
+            cell_.text += f" (n = {cell_.count})"
 
 
 def _title(wanted: RowLayout, rows: Sequence[Row | None]) -> str:
@@ -87,8 +98,8 @@ def _line(
     for row, seeds in zip(rows, planned, strict=True):
         for metric in layout.metrics:
             made = cell(row, metric, found.conventions)
-            if row and made.value is not None and len(row.finished) < len(seeds) and not row.imported:
-                made.text += f" ({len(row.finished)} of {len(seeds)} seeds)"
+            if row and made.value is not None and made.count < len(seeds) and not row.imported:
+                made.text += f" ({made.count} of {len(seeds)} seeds)"
             elif row and not row.finished:
                 made.text = row.state
             cells.append(made)
@@ -172,6 +183,8 @@ def _compare(layout: TableLayout, grid: Sequence[Sequence[Row | None]], found: F
                 found.warnings.append(f"{layout.name}: no two runs of {names} share order and seeds")
             cells = line.cells[index * len(layout.metrics) :]
             for cell_, metric in zip(cells, layout.metrics, strict=False):
+                if metric in COST_COLUMNS:
+                    continue
                 both = (found.answers, found.answers)
                 result = significance.compare(row, baseline, metric, found.conventions, both)
                 if result:

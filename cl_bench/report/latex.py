@@ -73,7 +73,8 @@ def _cell(found: Cell) -> str:
 def warning(table: Table, file: str) -> list[str]:
     """A line that names the characters of a table that pdflatex cannot print; none where it prints all."""
     texts = [_caption(table), *table.labels, *(title for title, _ in table.groups), *table.notes]
-    texts += [word for line in table.lines for word in table.words(line)]
+    for line in table.lines:
+        texts += [*table.words(line), *(found.text for found in line.cells)]
     lost = unprintable(texts)
     if not lost:
         return []

@@ -2,20 +2,23 @@
 
 from collections.abc import Sequence
 
+from cl_bench import environment
 from cl_bench.environment import LIBRARIES
 from cl_bench.records import metrics
+from cl_bench.records.costs import COSTS
 from cl_bench.records.metrics import Conventions
 from cl_bench.records.record import Certificate
 from cl_bench.records.spec import RunSpec
 from cl_bench.records.store import LeftOut
 from cl_bench.report.rows import Row
 from cl_bench.report.settings import settings_of, unlike
+from cl_bench.report.table import COST_COLUMNS
 
 
 def of_table(columns: Sequence[Sequence[Row]], conventions: Conventions, shown: Sequence[str]) -> list[str]:
     """A line each; `columns` are the rows found on each benchmark, `shown` the metrics printed."""
     rows = [row for column in columns for row in column]
-    notes = _metrics(conventions, shown)
+    notes = _metrics(conventions, shown) + _costs(rows, shown)
     seeds = sorted({seed for row in rows if not row.imported for seed in row.seeds})
     counts = {len(row.finished) for row in rows if row.finished}
     n = f"n = {counts.pop()} seeds" if len(counts) == 1 else "n seeds"
@@ -43,6 +46,22 @@ def _metrics(conventions: Conventions, shown: Sequence[str]) -> list[str]:
         notes.append(f"Avg. inc. acc.: mean over tasks learned of the accuracy so far, each {accuracy}.")
     if "forgetting" in shown:
         notes.append(f"Forgetting: {metrics.FORGETTING_CONVENTIONS[conventions.forgetting]}.")
+    return notes
+
+
+def _costs(rows: Sequence[Row], shown: Sequence[str]) -> list[str]:
+    """What the columns of costs count, and on which machines what depends on them was measured."""
+    notes = [f"{COST_COLUMNS[name]}: {cost.meaning}." for name, cost in COSTS.items() if name in shown]
+    if "keeps" in shown:
+        named = "as runs name it; – where they name nothing"
+        notes.append(
+            f"{COST_COLUMNS['keeps']}: what is kept of old classes besides what is trained, {named}."
+        )
+    runs = [record for row in rows for record in row.ran]
+    machines = sorted({environment.computer(where) for record in runs for where in record.environments})
+    if machines and not {"seconds", "memory"}.isdisjoint(shown):
+        several = f"{len(machines)} machines, whose figures do not compare: " if len(machines) > 1 else ""
+        notes.append(f"Measured on {several}{'; '.join(machines)}.")
     return notes
 
 

@@ -42,6 +42,6 @@ def _cells(line: Line) -> list[str]:
 
 
 def _cell(found: Cell, quiet: bool) -> str:
-    text = RANKED[found.rank].format(found.text)
+    text = RANKED[found.rank].format(plain(found.text))
     text = f"<small>{text}</small>" if quiet and found.text != Cell().text else text
     return text + (f"<sup>{found.marks}</sup>" if found.marks else "")

@@ -6,6 +6,7 @@ from functools import cached_property
 
 from cl_bench.errors import InputError
 from cl_bench.records import metrics
+from cl_bench.records.costs import COSTS
 from cl_bench.records.imported import ImportedRecord
 from cl_bench.records.metrics import MEASURES, Conventions
 from cl_bench.records.record import Certificate, RunRecord
@@ -59,6 +60,11 @@ class Row:
         return "".join(mark for mark, carries in zip(MARKS, carried, strict=True) if carries)
 
     @property
+    def kept(self) -> str:
+        """What its finished runs name that they keep of old tasks' images; "" where they name nothing."""
+        return "; ".join(dict.fromkeys(record.spec.keeps for record in self.ran if record.spec.keeps))
+
+    @property
     def title(self) -> str:
         """The name with its marks, as it stands in tables."""
         return self.name + self.marks
@@ -91,7 +97,12 @@ class Row:
         return [record.spec.seed_name() for record in self.finished]
 
     def value(self, record: RunRecord, metric: str, conventions: Conventions) -> float | None:
-        """The metric of one of its records as a fraction, None where it does not exist; worked out once."""
+        """The metric of one of its records as a fraction, or its cost; worked out once.
+
+        None where it does not exist, or the record does not say.
+        """
+        if metric in COSTS:
+            return COSTS[metric].of(record) if isinstance(record, RunRecord) else None
         self.require_counts(record, conventions)
         key = (_own(record), metric, conventions)
         if key not in self._known:
@@ -122,7 +133,7 @@ class Row:
         return {(benchmark, *_own(record)): record for record in self.ran}
 
     def values(self, metric: str, conventions: Conventions) -> list[float]:
-        """The metric of every finished record, as fractions; empty where the metric does not exist."""
+        """The metric or cost of the finished records that have it; empty where it does not exist."""
         found = [self.value(record, metric, conventions) for record in self.finished]
         return [value for value in found if value is not None]
 

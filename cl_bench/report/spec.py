@@ -13,7 +13,12 @@ from cl_bench.notation import parse_methods, without_synonyms
 from cl_bench.report import published, toml_file
 from cl_bench.report.toml_file import Place, Placed, TomlFile
 
-Metric = Literal["accuracy", "forgetting", "incremental", "transfer"]
+Metric = Literal[
+    "accuracy", "forgetting", "incremental", "transfer",
+    # costs
+    "passes", "trained", "stored", "stored_per_task", "stored_per_class", "images", "seconds", "memory",
+    "keeps",
+]  # fmt: skip
 
 
 class ColumnLayout(Placed):

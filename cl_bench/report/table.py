@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from cl_bench.console import size
 from cl_bench.records import metrics
 from cl_bench.records.metrics import Conventions
 from cl_bench.report.rows import Row
@@ -13,12 +14,24 @@ COLUMNS = {
     "incremental": ("Avg. inc. acc.", True),
     "transfer": ("BWT", True),
 }
+# what stands in a table where it is asked for, and is never ranked
+COST_COLUMNS = {
+    "passes": "Passes",
+    "trained": "Trained values",
+    "stored": "Stored values",
+    "stored_per_task": "Stored per task",
+    "stored_per_class": "Stored per class",
+    "images": "Images",
+    "seconds": "Seconds",
+    "memory": "Peak memory",
+    "keeps": "Keeps",  # words
+}
 MISSING = "–"
 
 
 @dataclass
 class Cell:
-    """A number with its spread in percent as text.
+    """A number with its spread as text, a metric's in percent; or words.
 
     `value` is what it is ranked and sorted by, None where there is no number.
     """
@@ -29,6 +42,7 @@ class Cell:
     marks: str = ""  # letters of footnotes, or a star
     row: Row | None = None  # the runs behind it
     metric: str = ""
+    count: int = 0  # of them, that the number is the mean of
 
 
 @dataclass
@@ -139,7 +153,9 @@ class Table:
 
 
 def heading(metric: str) -> str:
-    """Such as "Acc. ↑"."""
+    """Such as "Acc. ↑"; a cost has no arrow."""
+    if metric in COST_COLUMNS:
+        return COST_COLUMNS[metric]
     title, high = COLUMNS[metric]
     return f"{title} {'↑' if high else '↓'}"
 
@@ -149,23 +165,37 @@ def number(mean: float, spread: float | None) -> str:
     return metrics.percent(mean) + (f" ± {metrics.percent(spread)}" if spread is not None else "")
 
 
+def cost(metric: str, mean: float, spread: float | None) -> str:
+    """Such as "12,345", "81.5 ± 0.3" or "919.13 MB"; where no run differs the spread is left out."""
+    return " ± ".join(_cost(metric, value) for value in ([mean, spread] if spread else [mean]))
+
+
+def _cost(metric: str, value: float) -> str:
+    if metric == "memory":
+        return size(value)
+    return f"{value:,.1f}" if metric == "seconds" or value % 1 else f"{value:,.0f}"
+
+
 def cell(row: Row | None, metric: str, conventions: Conventions) -> Cell:
     """Mean ± sample standard deviation over the finished seeds; no number where there is none."""
+    if metric == "keeps":
+        return Cell((row and row.kept) or MISSING, row=row, metric=metric)
     values = row.values(metric, conventions) if row else []
     if not values:
         return Cell(row=row, metric=metric)
     mean, spread = metrics.mean_and_spread(values)
-    return Cell(number(mean, spread), mean, row=row, metric=metric)
+    text = cost(metric, mean, spread) if metric in COST_COLUMNS else number(mean, spread)
+    return Cell(text, mean, row=row, metric=metric, count=len(values))
 
 
 def rank(lines: Sequence[Line], decides: Callable[[Line], bool] = lambda line: True) -> None:
     """Mark best and second of every column by the printed mean; ties share a mark.
 
-    A column with one number has none.
+    A column with one number has none, and costs have none.
     """
     taking_part = [line for line in lines if not line.quiet and not line.bound and decides(line)]
     for column in zip(*(line.cells for line in taking_part), strict=True):
-        cells = [found for found in column if found.value is not None]
+        cells = [found for found in column if found.value is not None and found.metric in COLUMNS]
         means = [float(metrics.percent(found.value)) for found in cells]
         if len(set(means)) < 2:
             continue

@@ -46,4 +46,4 @@ def _grid(title: str, heads: Sequence[str], words: int, style: str = "") -> Grid
 
 def _cell(found: Cell, style: str) -> Text:
     marks = f" {found.marks}" if found.marks else ""
-    return Text(found.text + marks, style=style or STYLES[found.rank])
+    return Text(visible(found.text) + marks, style=style or STYLES[found.rank])

@@ -166,6 +166,7 @@ class Learning:
             micro_batch=self.conditions.micro_batch,
             kept_losses=losses,
             first_task_of=trainer.first_task.trained_by,
+            prediction_passes=method.prediction_passes,
         )
 
 

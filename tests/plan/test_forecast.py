@@ -24,6 +24,7 @@ def test_the_cost_is_what_the_record_says_afterwards(specs, tmp_path):
         record, cost = runs.execute(spec, tmp_path), found[spec.run_id()]
         assert cost.images == tuple(task.images_seen for task in record.tasks)
         assert cost.parameters == record.tasks[-1].trainable_parameters
+        assert [task.prediction_passes for task in record.tasks] == [cost.prediction_passes] * 4 == [1] * 4
         assert cost.test_images == (8, 16, 24, 32)
         [checkpoint] = Store(tmp_path).folder(spec).glob("checkpoint-*")
         assert 0 <= checkpoint.stat().st_size - cost.stored_bytes < 10_000  # the file's own header

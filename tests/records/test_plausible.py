@@ -59,6 +59,7 @@ WRONG = {
     "endless seconds": (with_task(1, learn_seconds=1e300), "learn_seconds is 1e"),
     "negative memory": (with_task(1, peak_memory_bytes=-5), "peak_memory_bytes is -5"),
     "parts of no image": (with_task(1, micro_batch=0), "micro_batch is 0"),
+    "a prediction without a pass": (with_task(3, prediction_passes=0), "task 3: prediction_passes is 0"),
     "losses of three tasks": (with_task(3, kept_losses=(0.1, 0.2, 0.3)), "3 losses of the first two tasks"),
     "sizes of other tasks": ({"test_sizes": (100, 100)}, r"test sizes \[100, 100\] of 3 tasks"),
     "no test images": ({"test_sizes": (100, 0, 100)}, "test sizes"),

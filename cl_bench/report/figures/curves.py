@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from cl_bench import environment
 from cl_bench.records import metrics
 from cl_bench.records.metrics import Conventions
-from cl_bench.records.record import RunRecord
 from cl_bench.report.figures.style import (
     Drawn,
     heading,
@@ -101,10 +100,6 @@ def losses(panels: Sequence[Panel], conventions: Conventions) -> Drawn | None:
     return Drawn(figure, numbers)
 
 
-def _learn_seconds(record: RunRecord) -> float:
-    return sum(task.learn_seconds for task in record.tasks)
-
-
 def cost(panels: Sequence[Panel], conventions: Conventions) -> Drawn | None:
     """Seconds of learning all tasks (mean over seeds) against final accuracy.
 
@@ -122,7 +117,7 @@ def cost(panels: Sequence[Panel], conventions: Conventions) -> Drawn | None:
         for name, row in panel.rows:
             if not row.ran:
                 continue
-            place, times = places[name], [_learn_seconds(record) for record in row.ran]
+            place, times = places[name], row.values("seconds", conventions)
             seconds, found = metrics.mean_and_spread(times), percent(row.values("accuracy", conventions))
             own = {environment.computer(where) for record in row.ran for where in record.environments}
             machines |= own
