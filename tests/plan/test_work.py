@@ -32,6 +32,7 @@ LARGE = {
     "dualprompt": {"g_length": 100, "e_length": 400, "g_layers": 1, "e_layers": 1},
     "seq-lora": {"rank": 60},
     "seq-adapter": {"bottleneck": 100},
+    "ease": {"bottleneck": 100},
     "ranpac": {"bottleneck": 60, "projection": 2000},
     "coda-prompt": {"components": 30, "prompt_length": 400, "layers": 2},
     "lae": {"pet": "prefix", "prompt_length": 100},
