@@ -19,8 +19,8 @@ from torch.nn import functional as F
 
 from cl_bench.data.batch import Batch
 from cl_bench.data.stream import StreamInfo, Task, TaskInfo
-from cl_bench.nn import gaussians
 from cl_bench.nn.backbone import Backbone, require_text
+from cl_bench.nn.gaussians import ClassGaussians
 from cl_bench.nn.heads import frozen_linear, scaled_cosines
 from cl_bench.nn.statistics import AttentionMoments
 from cl_bench.training.alignment import SMALL_ALIGNMENT, AlignmentConfig, align
@@ -54,6 +54,7 @@ class ClipSeq(Prompted):
     Config = ClipTuningConfig
     display = "CLIP-Seq"
     TRUNK = ClipTuningConfig
+    STORED_FLAT = ("gaussians",)
     SMALL = {"layers": 2, "prompts": 8, "temperature": 0.5, **SMALL_ALIGNMENT}
     TRANSFORM = {"resize": "short-crop", "interpolation": "bicubic"}  # CLIP's own, on every data set
 
@@ -63,11 +64,10 @@ class ClipSeq(Prompted):
         embedding, width = backbone.text.projection.shape
         self.logit_scale = nn.Parameter(torch.tensor(backbone.text.scale, device=self.device))  # s
         self.head = frozen_linear(backbone.text.projection, config.visual_bias, self.device)
-        self.grown, self.refinement_losses = {"text_features": embedding}, []  # t_k, in stream order
-        if config.refine_head:  # m_k and packed factors of Sigma_k
-            self.grown |= {"means": width, "factors": gaussians.packed_length(width)}
-        for name, length in self.grown.items():
-            self.register_buffer(name, torch.zeros(0, length, device=self.device))
+        self.register_buffer("text_features", torch.zeros(0, embedding, device=self.device))  # t_k
+        self.gaussians, self.refinement_losses = None, []
+        if config.refine_head:  # m_k and factors of Sigma_k
+            self.gaussians = ClassGaussians(width, config.refine_ridge, self.device)
 
     @property
     def keeps(self) -> str:
@@ -76,9 +76,10 @@ class ClipSeq(Prompted):
 
     def grow(self, task: TaskInfo) -> None:
         """Make room for the task's text features and, with refinement, its classes' Gaussians."""
-        for name in self.grown:
-            known = getattr(self, name)
-            setattr(self, name, torch.cat([known, known.new_zeros(len(task.classes), known.shape[1])]))
+        room = self.text_features.new_zeros(len(task.classes), self.text_features.shape[1])
+        self.text_features = torch.cat([self.text_features, room])
+        if self.gaussians:
+            self.gaussians.grow(len(task.classes))
 
     def extra(self) -> Extra:
         """The prompts, and the refinement on features drawn for every class."""
@@ -122,10 +123,10 @@ class ClipSeq(Prompted):
         for batch in trainer.plain(task, self.statistics_batch):
             features.append(self.backbone.features(batch.images, edits))
             labels.append(batch.labels)
-        if self.config.refine_head:
-            known, seed = (self.means, self.factors), self.stream.init_seed
-            gaussians.describe(torch.cat(features), torch.cat(labels), *known, self.config.refine_ridge)
-            losses = align(self.head, self.refined_loss, *known, self.config, task, trainer, seed)
+        if self.gaussians:
+            self.gaussians.describe(torch.cat(features), torch.cat(labels))
+            config, seed = self.config, self.stream.init_seed
+            losses = align(self.head, self.refined_loss, self.gaussians, config, task, trainer, seed)
             self.refinement_losses = losses[:: max(1, len(losses) - 1)]
 
     def refined_loss(self, batch: Batch) -> Tensor:
@@ -136,9 +137,9 @@ class ClipSeq(Prompted):
     def diagnostics(self) -> dict:
         """The logit scale, the first and last refinement loss, and the bytes of class statistics."""
         found = {"logit_scale": self.logit_scale.item()}
-        if self.config.refine_head:
+        if self.gaussians:
             found["refinement_losses"] = self.refinement_losses
-            found["class_statistics_bytes"] = self.means.nbytes + self.factors.nbytes
+            found["class_statistics_bytes"] = sum(value.nbytes for value in self.gaussians.buffers())
         return found
 
     def predict(self, batch: Batch) -> Tensor:

@@ -1,14 +1,42 @@
 """One Gaussian per class: mean and covariance of features, factorized once and stored packed."""
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 CLASSES = 16  # factors unpacked at a time
 
 
-def packed_length(width: int) -> int:
-    """Entries of a packed lower triangle."""
-    return width * (width + 1) // 2
+class ClassGaussians(nn.Module):
+    """Means (K, D) of the classes' features, and packed Cholesky factors (K, D (D + 1) / 2), float32."""
+
+    def __init__(self, width: int, ridge: float, device: torch.device):
+        super().__init__()
+        self.ridge = ridge  # added to the diagonal of every covariance
+        self.register_buffer("means", torch.zeros(0, width, device=device))
+        self.register_buffer("factors", torch.zeros(0, packed_length(width), device=device))
+
+    def grow(self, classes: int) -> None:
+        """Make room for so many more classes, of which nothing is known yet."""
+        self.means = torch.cat([self.means, self.means.new_zeros(classes, self.means.shape[1])])
+        self.factors = torch.cat([self.factors, self.factors.new_zeros(classes, self.factors.shape[1])])
+
+    def describe(self, features: Tensor, labels: Tensor) -> None:
+        """Take each class with features (n, D), all of them, as these describe it; labels (n,) are positions.
+
+        A class without features keeps its own.
+        """
+        for label in range(len(self.means)):
+            own = features[labels == label]
+            if len(own):
+                self.means[label], self.factors[label] = fit(own, self.ridge)
+
+    def sample(self, count: int, generator: torch.Generator) -> Tensor:
+        """`count` draws of every class, (K, count, D)."""
+        draws, width = [], self.means.shape[1]
+        for means, packed in zip(self.means.split(CLASSES), self.factors.split(CLASSES), strict=True):
+            noise = torch.randn(len(means), count, width, generator=generator, device=means.device)
+            draws.append(means[:, None] + noise @ unpack(packed, width).transpose(1, 2))
+        return torch.cat(draws)
 
 
 def fit(features: Tensor, ridge: float) -> tuple[Tensor, Tensor]:
@@ -26,15 +54,9 @@ def fit(features: Tensor, ridge: float) -> tuple[Tensor, Tensor]:
     return mean.float(), factor[rows, columns].float()
 
 
-def describe(features: Tensor, labels: Tensor, means: Tensor, factors: Tensor, ridge: float) -> None:
-    """Write mean and packed factor of each class 0..K-1 with features (n, D) into means (K, D) and factors.
-
-    A class without features keeps its own.
-    """
-    for label in range(len(means)):
-        own = features[labels == label]
-        if len(own):
-            means[label], factors[label] = fit(own, ridge)
+def packed_length(width: int) -> int:
+    """Entries of a packed lower triangle."""
+    return width * (width + 1) // 2
 
 
 def unpack(packed: Tensor, width: int) -> Tensor:
@@ -43,12 +65,3 @@ def unpack(packed: Tensor, width: int) -> Tensor:
     rows, columns = torch.tril_indices(width, width, device=packed.device)
     factors[:, rows, columns] = packed
     return factors
-
-
-def sample(means: Tensor, packed: Tensor, count: int, generator: torch.Generator) -> Tensor:
-    """`count` draws of every class, (K, count, D), from means (K, D) and packed factors."""
-    draws = []
-    for mean, factor in zip(means.split(CLASSES), packed.split(CLASSES), strict=True):
-        noise = torch.randn(len(mean), count, means.shape[1], generator=generator, device=means.device)
-        draws.append(mean[:, None] + noise @ unpack(factor, means.shape[1]).transpose(1, 2))
-    return torch.cat(draws)

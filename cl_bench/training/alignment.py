@@ -15,7 +15,7 @@ from cl_bench import seeds
 from cl_bench.config import Strict
 from cl_bench.data.batch import Batch
 from cl_bench.data.stream import Task
-from cl_bench.nn import gaussians
+from cl_bench.nn.gaussians import ClassGaussians
 from cl_bench.training.phase import Phase
 from cl_bench.training.trainer import Trainer
 
@@ -37,14 +37,14 @@ class AlignmentConfig(Strict):
 
 
 def align(
-    head: nn.Linear, loss: Callable[[Batch], Tensor], means: Tensor, factors: Tensor,
+    head: nn.Linear, loss: Callable[[Batch], Tensor], gaussians: ClassGaussians,
     config: AlignmentConfig, task: Task, trainer: Trainer, init_seed: int,
 ) -> list[float]:  # fmt: skip
     """Train the head on fresh draws for every pass; the mean loss of every pass.
 
-    They are drawn from means (K, D) and packed factors of the classes. The loss gets features as images, and
-    the classes' positions as labels. SGD as timm makes it: Nesterov, the bias without decay
-    (`refine_optimizer=nesterov`). Every process draws the same. Raises RunFailed when the loss is not finite.
+    The loss gets features as images, and the classes' positions as labels. SGD as timm makes it: Nesterov,
+    the bias without decay (`refine_optimizer=nesterov`). Every process draws the same. Raises RunFailed when
+    the loss is not finite.
     """
     nesterov, decay = config.refine_optimizer == "nesterov", config.refine_weight_decay
     groups = [{"params": [head.weight]}]
@@ -66,7 +66,7 @@ def align(
     head.requires_grad_(True)
     key = (init_seed, "refine", task.index)
     losses = trainer.fit_samples(
-        task, lambda done: _draws(means, factors, config.refine_samples, (*key, done)), phase
+        task, lambda done: _draws(gaussians, config.refine_samples, (*key, done)), phase
     )
     head.requires_grad_(False)
     for parameter in head.parameters():
@@ -74,10 +74,11 @@ def align(
     return losses
 
 
-def _draws(means: Tensor, factors: Tensor, samples: int, key: tuple) -> Iterator[Batch]:
+def _draws(gaussians: ClassGaussians, samples: int, key: tuple) -> Iterator[Batch]:
     """`samples` features of every class, shuffled, in batches."""
-    answers = torch.arange(len(means), device=means.device).repeat_interleave(samples)
-    generator = torch.Generator(means.device).manual_seed(seeds.derived_seed(*key))
-    drawn = gaussians.sample(means, factors, samples, generator).flatten(0, 1)  # (K * samples, D)
-    for chosen in torch.randperm(len(drawn), generator=generator, device=means.device).split(BATCH):
+    classes, device = len(gaussians.means), gaussians.means.device
+    answers = torch.arange(classes, device=device).repeat_interleave(samples)
+    generator = torch.Generator(device).manual_seed(seeds.derived_seed(*key))
+    drawn = gaussians.sample(samples, generator).flatten(0, 1)  # (K * samples, D)
+    for chosen in torch.randperm(len(drawn), generator=generator, device=device).split(BATCH):
         yield Batch(drawn[chosen], answers[chosen])

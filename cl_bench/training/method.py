@@ -29,6 +29,9 @@ class Method(nn.Module, ABC):
     # the settings that decide how the first task is trained, by the same code in all methods that name them;
     # never inherited
     TRUNK: ClassVar[type[Strict] | None] = None
+    # parts whose tensors are stored without the part's name, as they were before there was the part, so that
+    # runs begun then go on
+    STORED_FLAT: ClassVar[tuple[str, ...]] = ()
     # options for trials on a toy network of two blocks, 32 wide, with seven classes in three tasks
     SMALL: ClassVar[dict] = {}
     version: ClassVar[int] = 1  # raise it when results change: it is part of the run id
@@ -175,21 +178,31 @@ class Method(nn.Module, ABC):
         return {}
 
     def state(self) -> dict[str, Tensor]:
-        """Everything but the frozen backbone that predicting and going on need."""
-        return {name: value for name, value in self.state_dict().items() if not name.startswith("backbone.")}
+        """Everything but the frozen backbone that predicting and going on need, by stored names."""
+        values = self.state_dict()
+        return {stored: values[name] for stored, name in self._own_names(values).items()}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         """Restore what `state` returned, after as many calls of `grow`.
 
         Raises RuntimeError when names or shapes differ.
         """
-        expected = self.state()
-        if set(state) != set(expected):
-            odd = sorted(set(state) ^ set(expected))[:3]
+        own_names = self._own_names(self.state_dict())
+        if set(state) != set(own_names):
+            odd = sorted(set(state) ^ set(own_names))[:3]
             raise RuntimeError(
                 f"the checkpoint holds {odd} where the method does not, or the other way round"
             )
-        self.load_state_dict(state, strict=False)
+        self.load_state_dict({own_names[name]: value for name, value in state.items()}, strict=False)
+
+    def _own_names(self, values: dict[str, Tensor]) -> dict[str, str]:
+        """Stored name -> its own name, of each tensor of the state."""
+        found = {}
+        for name in values:
+            part, _, inner = name.partition(".")
+            if part != "backbone":
+                found[inner if part in self.STORED_FLAT else name] = name
+        return found
 
     @classmethod
     def trunk(cls, config: Strict) -> dict | None:

@@ -96,8 +96,8 @@ def test_class_statistics_are_those_of_each_class_in_stream_order_for_any_batch_
     other = toys.method("clip-seq", 3, refine_passes=1)
     other.statistics_batch = 5
     toys.learn(other, stream, upto=1)
-    assert torch.allclose(method.means, other.means, atol=1e-5) and torch.allclose(
-        method.factors, other.factors, atol=1e-4
+    assert torch.allclose(method.gaussians.means, other.gaussians.means, atol=1e-5) and torch.allclose(
+        method.gaussians.factors, other.gaussians.factors, atol=1e-4
     )
     task = stream.task(0)
     features = torch.cat(
@@ -105,11 +105,11 @@ def test_class_statistics_are_those_of_each_class_in_stream_order_for_any_batch_
     ).detach()
     for label in range(2):
         own = features[task.labels == label].double()
-        assert torch.allclose(method.means[label].double(), own.mean(0), atol=1e-5)
-        factor = gaussians.unpack(method.factors, 64)[label].double()
+        assert torch.allclose(method.gaussians.means[label].double(), own.mean(0), atol=1e-5)
+        factor = gaussians.unpack(method.gaussians.factors, 64)[label].double()
         assert torch.allclose(factor @ factor.T, torch.cov(own.T) + 1e-4 * torch.eye(64), atol=1e-4)
     toys.learn(method, stream, start=1)
-    assert len(method.means) == len(method.text_features) == 7 and method.diagnostics()[
+    assert len(method.gaussians.means) == len(method.text_features) == 7 and method.diagnostics()[
         "class_statistics_bytes"
     ] == 7 * 4 * (64 + 64 * 65 // 2)
 
@@ -143,6 +143,23 @@ def test_a_resumed_run_has_its_text_features_and_statistics_from_the_checkpoint(
     resumed.backbone.text.encode = lambda names, templates: asked.append(names) or original(names, templates)
     toys.learn(resumed, stream, start=2)
     assert asked == [("class 5", "class 6")] and equal(whole.state(), resumed.state())
+
+
+def test_checkpoints_name_the_gaussians_as_they_did_before_these_were_a_part():
+    """Runs that were begun then go on: their checkpoints hold `means` and `factors` beside the rest."""
+    method, stream = learned("clip-nsp2", upto=2)
+    prompts, moments = {"prompts.P", "logit_scale"}, {"B1", "B2", "C1", "C2", "P_prev"}
+    head = {"head.weight", "head.bias", "text_features"}
+    assert set(method.state()) == {"means", "factors"} | head | prompts | moments
+    assert torch.equal(method.state()["means"], method.gaussians.means)
+    resumed = toys.method("clip-nsp2", 3)
+    for index in range(2):
+        resumed.grow(stream.info(index))
+    resumed.load_state({name: torch.full_like(value, 2.0) for name, value in method.state().items()})
+    assert resumed.gaussians.means.eq(2).all() and resumed.gaussians.factors.eq(2).all()
+    nested = {f"gaussians.{name}": method.state()[name] for name in ("means", "factors")}
+    with pytest.raises(RuntimeError, match="the checkpoint holds .*gaussians.factors.* where the method"):
+        resumed.load_state({**method.state(), **nested})
 
 
 def test_the_paper_prompts_three_blocks_and_the_code_four():

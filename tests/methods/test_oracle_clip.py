@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from cl_bench.data.batch import Batch
 from cl_bench.data.stream import StreamInfo, TaskInfo
-from cl_bench.nn import gaussians
+from cl_bench.nn.gaussians import ClassGaussians, unpack
 from cl_bench.training import alignment
 from cl_bench.training.trainer import Trainer
 
@@ -71,22 +71,22 @@ def given_draws(monkeypatch):
     """The page's normal draws and orders in the place of random ones."""
     state = {"task": 0, "epoch": 0}
 
-    def sample(means: Tensor, packed: Tensor, count: int, generator) -> Tensor:
+    def sample(known: ClassGaussians, count: int, generator) -> Tensor:
         key = [5, state["task"], state["epoch"]]
         z = torch.stack(
             [
                 torch.tensor(np.random.default_rng([*key, k]).standard_normal((count, 48)))
-                for k in range(len(means))
+                for k in range(len(known.means))
             ]
         ).float()
-        return means[:, None] + z @ gaussians.unpack(packed, 48).mT
+        return known.means[:, None] + z @ unpack(known.factors, 48).mT
 
     def permutation(count: int, **options) -> Tensor:
         order = np.random.default_rng([6, state["task"], state["epoch"]]).permutation(count)
         state["epoch"] += 1
         return torch.tensor(order)
 
-    monkeypatch.setattr(gaussians, "sample", sample)
+    monkeypatch.setattr(ClassGaussians, "sample", sample)
     monkeypatch.setattr(torch, "randperm", permutation)
     monkeypatch.setattr(alignment, "BATCH", 40)
     return state
@@ -132,8 +132,10 @@ def test_clip_nsp2_learns_and_predicts_as_the_published_code(tag, given_draws):
         given_draws.update(task=index, epoch=0)
         method.end_task(task, Plain(data_seed=0))
         own = slice(task.first_label, task.first_label + CLASSES)
-        factors = gaussians.unpack(method.factors[own], 48).double()
-        assert close(f"{t}_mean", method.means[own]) and close(f"{t}_cov", factors @ factors.mT @ probe)
+        factors = unpack(method.gaussians.factors[own], 48).double()
+        assert close(f"{t}_mean", method.gaussians.means[own]) and close(
+            f"{t}_cov", factors @ factors.mT @ probe
+        )
         drawn = 32 * CLASSES * (index + 1)
         sizes = [min(40, drawn - start) for start in range(0, drawn, 40)]
         refined = numbers[f"{tag}:{t}_refine_losses"].reshape(3, len(sizes)) @ np.array(sizes) / drawn
