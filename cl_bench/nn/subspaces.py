@@ -73,15 +73,23 @@ def grown_basis(
     values, vectors = torch.linalg.eigh(outside @ A @ outside)
     values, vectors = values.flip(0).clamp(min=0), vectors.flip(1)
     captured = (M.T @ A @ M).diagonal().sum()
-    missing = energy * (values.sum() + captured) - captured
-    reached = values.cumsum(0)
-    if rank_rule == "lt_asis" and first:
-        count = int((reached < missing).sum())
-    else:  # rounding must not let energy=1 ask for more than there is
-        count = 0 if missing <= 0 else int((reached < missing * (1 - 1e-12)).sum()) + 1
+    count = directions_needed(values, captured, energy, rank_rule == "lt_asis" and first)
     count = min(count, D - 1 - r)
     basis, _ = torch.linalg.qr(torch.cat([M, vectors[:, :count]], dim=1))
     return basis
+
+
+def directions_needed(energies: Tensor, inside: Tensor, energy: float, below: bool = False) -> int:
+    """The fewest of the descending energies (f,) that reach, with what is inside, the part `energy` of all.
+
+    `below`: the most that stay below it.
+    """
+    total, reached = energies.sum() + inside, energies.cumsum(0)
+    missing = energy * total - inside
+    if below:
+        return int((reached < missing).sum())
+    rounding = 1e-12 * total  # must not let energy=1 ask for more than there is
+    return 0 if missing <= rounding else int((reached < missing - rounding).sum()) + 1
 
 
 def orthonormal_beside(drawn: Tensor, earlier: Tensor, rule: str) -> Tensor:
