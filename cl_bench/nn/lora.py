@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from cl_bench.errors import InputError
 from cl_bench.nn.edits import Edits
@@ -62,3 +63,35 @@ class ScaledLoRA(LoRA):
     def strength(self, l: int, place: int) -> Tensor:
         """The learned scale."""
         return self.scale[l, place]
+
+
+class SuccessiveLoRA(nn.Module, Edits):
+    """y = W x + B A x for keys and values of the first L blocks, where B A can be merged into W.
+
+    W (L, 2 D, D) starts as the network's own, keys above values. A (L, r, D) is frozen, the same for both,
+    and given by the method; B (L, 2 D, r) is trained. However many updates are merged, a token takes no more
+    work than with one.
+    """
+
+    def __init__(self, blocks: Sequence[nn.Module], rank: int):
+        super().__init__()
+        own = [block.attn.qkv.weight.detach() for block in blocks]
+        W = torch.stack([weight[len(weight) // 3 :] for weight in own])
+        self.register_buffer("W", W)
+        self.register_buffer("A", W.new_zeros(len(W), rank, W.shape[2]))
+        self.B = nn.Parameter(W.new_zeros(len(W), W.shape[1], rank))
+
+    @torch.no_grad()
+    def merge(self) -> None:
+        """W + B A becomes W, and B zero."""
+        self.W += self.B @ self.A
+        self.B.zero_()
+
+    def linear(self, l: int, name: str, own: nn.Linear) -> Callable[[Tensor], Tensor]:
+        """The block's qkv map with its own queries."""
+        if name != "qkv" or l >= len(self.W):
+            return own
+        queries = len(own.weight) // 3
+        weight, bias = torch.cat([own.weight[:queries], self.W[l]]), own.bias  # (3 D, D)
+        A, B = self.A[l], F.pad(self.B[l], (0, 0, queries, 0))  # (r, D), (3 D, r)
+        return lambda x: F.linear(x, weight, bias) + F.linear(F.linear(x, A), B)

@@ -113,9 +113,10 @@ class AttentionMoments:
 
 
 class TokenMoments:
-    """Sum over image tokens of X' X in float64, X the tokens that enter each prompted block.
+    """Sum over image tokens of X' X in float64, X the tokens that enter each of the first L blocks.
 
-    They are seen before or (`normalized`) after its norm1.
+    They are seen before or (`normalized`) after its norm1. P (L, ., D) is what a method has in these blocks,
+    prompts or low-rank maps.
     """
 
     def __init__(self, P: Tensor, normalized: bool = False):
@@ -123,17 +124,17 @@ class TokenMoments:
         self.normalized, self.rows = normalized, 0
         self.sums = torch.zeros(layers, width, width, dtype=torch.float64, device=P.device)
 
-    def observing(self, prompts: ExtraKeys) -> Watched:
-        """Exactly the prompts' own attention, which sums each batch's moments as it goes."""
+    def observing(self, edits: Edits) -> Watched:
+        """Exactly the edits' own attention, which sums each batch's moments as it goes."""
 
         def attend(index: int, block: nn.Module, x: Tensor, read: int | None) -> Tensor:
             self.see(index, block.norm1(x) if self.normalized and index < len(self.sums) else x)
-            return prompts.attend(index, block, x, read)
+            return edits.attend(index, block, x, read)
 
-        return Watched(prompts, attend)
+        return Watched(edits, attend)
 
     def see(self, index: int, tokens: Tensor) -> None:
-        """Add image tokens (B, N, D) that enter block `index`; nothing for a block without prompts."""
+        """Add image tokens (B, N, D) that enter block `index`; nothing for a block behind the first L."""
         if index < len(self.sums):
             flat = tokens.flatten(0, 1)
             self.sums[index] += flat.T @ flat

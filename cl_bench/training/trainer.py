@@ -209,14 +209,17 @@ class Trainer:
                 self.images_seen += networks * len(part)
                 yield part
 
-    def augmented(self, task: Task, batch: int, chosen: np.ndarray, pass_index: int) -> Iterator[Batch]:
+    def augmented(
+        self, task: Task, batch: int, chosen: np.ndarray | None, pass_index: int, shared: bool = False
+    ) -> Iterator[Batch]:
         """As `plain`, with the augmentation of a pass."""
+        chosen = np.arange(len(task)) if chosen is None else chosen
+        mine = self.group.share(chosen) if shared else chosen
+        self.images_seen += len(chosen)
         with torch.no_grad():
-            for part in task.augmented_batches(
-                [(chosen[start : start + batch], pass_index) for start in range(0, len(chosen), batch)]
-            ):
-                self.images_seen += len(part)
-                yield part
+            yield from task.augmented_batches(
+                [(mine[start : start + batch], pass_index) for start in range(0, len(mine), batch)]
+            )
 
 
 def _trained(optimizer: torch.optim.Optimizer) -> Iterator[Tensor]:

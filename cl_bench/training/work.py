@@ -56,6 +56,21 @@ def of_ridge(image: float, length: int) -> Extra:
     return Extra(image=image, statistics=M * M, task=M**3 / 3, working_bytes=16 * M * M)
 
 
+def of_successive_lora(A: torch.Tensor, vit: torch.nn.Module) -> Extra:
+    """Updates of keys and values through A (L, r, D), moments of the inputs, and two decompositions of them.
+
+    Updates of queries are zero, but multiplied.
+    """
+    layers, rank, D = map(float, A.shape)
+    rows = layers * tokens(vit) * D
+    return Extra(
+        image=4 * rank * rows,
+        statistics=rows * D,
+        task=2 * EIGEN * layers * D**3,
+        working_bytes=16 * layers * D * D,
+    )
+
+
 def with_refinement(found: Extra, head: torch.nn.Linear, passes: int, features: int) -> Extra:
     """With passes over features drawn from Gaussians, on which a linear map is trained after a task."""
     (E, D), drawn = head.weight.shape, float(features)
