@@ -215,7 +215,7 @@ def test_every_training_image_is_seen_once_a_pass_and_the_last_partial_batch_too
     for pass_index in range(2):
         rows = [row for p, _, chosen in seen if p == pass_index for row in chosen]
         assert sorted(rows) == list(range(len(task)))
-    assert {count for _, count, _ in seen} == {10, 48 % 10}
+    assert {count for p, count, _ in seen if p < 2} == {10, 48 % 10}  # later passes are of statistics
 
 
 @gradient_methods

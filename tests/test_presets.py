@@ -64,6 +64,19 @@ def test_clip_has_the_papers_settings_everywhere(protocol):
     assert values("clip-joint", protocol)["refine_head"] is False
 
 
+@pytest.mark.parametrize("name", ["nsp2-paper", "inflora"])
+def test_inflora_has_its_codes_settings_and_what_they_leave_open_is_marked(name):
+    wanted = {"cifar100": (20, 0.95, 10), "imagenet-r": (50, 0.98, 10), "domainnet200": (5, 0.95, 30)}
+    preset = load(name)
+    for benchmark in PAPER.benchmarks:
+        found = preset.settings("inflora", benchmark)
+        chosen = tuple(found[option].value for option in ("passes", "energy", "rank"))
+        assert chosen == wanted[benchmark.partition("/")[0]]
+        assert (found["batch"].value, found["learning_rate"].value) == (128, 5e-4)
+        assert "sigma4_asis" in found["energy"].open
+        assert bool(found["passes"].open) == (benchmark not in ("cifar100/10", "imagenet-r/10")), benchmark
+
+
 @pytest.mark.parametrize("name", presets.names())
 def test_every_rule_fits_a_method_and_names_its_source(name):
     preset = load(name)
