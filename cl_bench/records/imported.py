@@ -33,6 +33,7 @@ class ImportedSpec(Strict):
     joint: bool = False
     as_published: tuple[str, ...] = ()
     keeps: str = ""
+    reconstruction: bool = False
     options: dict = {}
 
     @property

@@ -12,7 +12,8 @@ Precision = Literal["fp32", "bf16"]
 CORE_VERSIONS: dict[Precision, int] = {"fp32": 3, "bf16": 4}
 # fields of a specification that are no identity
 CARRIED = {
-    "dataset_argument", "data", "label", "display", "smoke", "keeps", "as_published", "command", "losses",
+    "dataset_argument", "data", "label", "display", "smoke", "keeps", "reconstruction", "as_published",
+    "command", "losses",
 }  # fmt: skip
 VERSIONS = ("core_version", "method_version", "precision")  # of a run's identity: what it was computed by
 
@@ -52,6 +53,7 @@ class RunSpec(Strict):
     display: str  # the method's name in tables
     smoke: bool = False
     keeps: str = ""  # what the method keeps of old tasks' images, see `Method.keeps`
+    reconstruction: bool = False  # whether the method was made from a paper alone, for want of public code
     as_published: tuple[str, ...] = ()  # what `as_published` set, such as "batchwise_eval=on"
     command: str = ""  # that makes this run alone; its settings above are exact, this is how to ask for them
     losses: bool = False  # whether the training losses of the first two tasks are measured after every task

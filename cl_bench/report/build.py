@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from cl_bench.errors import pointing_at
 from cl_bench.records import metrics
 from cl_bench.records.metrics import Conventions
-from cl_bench.report import comparable, notes, significance
+from cl_bench.report import comparable, findings, notes, significance
 from cl_bench.report.lookup import Found
 from cl_bench.report.published import METRICS, Published
 from cl_bench.report.rows import MARKS, Benchmark, Row
@@ -41,6 +41,7 @@ def table(layout: TableLayout, grid: Sequence[Sequence[Row | None]], found: Foun
     columns = [[row for row in column if row] for column in zip(*grid, strict=True)]
     _say_n(made)
     made.notes = [_columns_note(columns), *notes.of_table(columns, found.conventions, layout.metrics)]
+    made.notes += _findings(layout, grid, found) if "accuracy" in layout.metrics else []
     if any("*" in cell_.marks for line in made.lines for cell_ in line.cells):
         below = f"p below {significance.LEVEL}"
         test = "permutation test over seeds, Holm-adjusted over the table"
@@ -51,6 +52,18 @@ def table(layout: TableLayout, grid: Sequence[Sequence[Row | None]], found: Foun
         paper = f"{header.title} ({header.venue}), {title}"
         made.notes.append(f"Published: {paper}; in brackets ours - published.")
     return made
+
+
+def _findings(layout: TableLayout, grid: Sequence[Sequence[Row | None]], found: Found) -> list[str]:
+    """What must be said of each column's rows."""
+    told = []
+    for column, rows in zip(layout.columns, zip(*grid, strict=True), strict=True):
+        both = [(wanted, row) for wanted, row in zip(layout.rows, rows, strict=True) if row]
+        bounds = [row for wanted, row in both if wanted.bound or row.joint]
+        where = f" on {column.heading}" if len(layout.columns) > 1 else ""
+        shown = [row for _, row in both]
+        told += findings.of_column(shown, bounds, found.conventions, found.answers, where)
+    return told
 
 
 def _seeds(column: Sequence[Row | None]) -> list[str]:
@@ -210,7 +223,9 @@ def _warn_of_other_orders(where: str, row: Row, baseline: Row, found: Found) -> 
         found.warnings.append(f"{where}: seeds {rows} have different class orders and are not paired")
 
 
-def of_benchmark(benchmark: Benchmark, conventions: Conventions) -> Table:
+def of_benchmark(
+    benchmark: Benchmark, conventions: Conventions, answers: findings.Asked = findings.unknown
+) -> Table:
     """All rows of a benchmark with all metrics and the number of seeds."""
     lines = [
         Line(row.title, [cell(row, metric, conventions) for metric in COLUMNS], bound=row.joint)
@@ -220,6 +235,8 @@ def of_benchmark(benchmark: Benchmark, conventions: Conventions) -> Table:
         line.rule = line.bound and not before.bound
     rank(lines)
     found = notes.of_table([benchmark.rows], conventions, list(COLUMNS))
+    bounds = [row for row in benchmark.rows if row.joint]
+    found += findings.of_column(benchmark.rows, bounds, conventions, answers)
     if benchmark.shared_options:
         found.insert(3, f"All rows: {', '.join(benchmark.shared_options)}.")
     # a user's data: other reports may be about others of the same name

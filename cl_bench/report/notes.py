@@ -207,6 +207,9 @@ def _protocol(rows: Sequence[Row]) -> list[str]:
     for row in rows:
         if row.spec.keeps:
             notes[f"§ {row.name}: keeps {row.spec.keeps} of old tasks."] = None
+    without_code = dict.fromkeys(row.name for row in rows if row.spec.reconstruction)
+    if without_code:
+        notes[f"¶ Reconstructed from the paper, for want of public code: {', '.join(without_code)}."] = None
     for row in rows:
         if row.imported:
             backbone = f", backbone {row.spec.backbone}" if row.spec.backbone else ""

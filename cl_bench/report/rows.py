@@ -14,8 +14,8 @@ from cl_bench.records.spec import RunSpec
 from cl_bench.records.store import LeftOut
 from cl_bench.report.settings import settings_of
 
-# predictions depend on the batch; something of old tasks' images is kept; imported
-MARKS = (" †", " §", " ‡")
+# predictions depend on the batch; something of old tasks' images is kept; imported; without public code
+MARKS = (" †", " §", " ‡", " ¶")
 
 
 @dataclass(eq=False)
@@ -56,7 +56,7 @@ class Row:
     def marks(self) -> str:
         """Those of `MARKS` that it carries."""
         transductive = any(not certificate.inductive for certificate in self.certificates)
-        carried = (transductive, bool(self.spec.keeps), self.imported)
+        carried = (transductive, bool(self.spec.keeps), self.imported, self.spec.reconstruction)
         return "".join(mark for mark, carries in zip(MARKS, carried, strict=True) if carries)
 
     @property
@@ -90,6 +90,12 @@ class Row:
     def ran(self) -> list[RunRecord]:
         """The finished records of runs; those imported from elsewhere are not among them."""
         return [record for record in self.finished if isinstance(record, RunRecord)]
+
+    @property
+    def trains(self) -> bool:
+        """Whether any of its runs minimized a loss, or had values to train."""
+        tasks = [task for record in self.ran for task in record.tasks]
+        return any(task.pass_losses or task.trainable_parameters for task in tasks)
 
     @property
     def seeds(self) -> list[str]:

@@ -71,7 +71,8 @@ def of_records(
             folder.mkdir(parents=True, exist_ok=True)
         places = list(zip(benchmarks, folders, strict=True))
         drawn = [choose.of_benchmark(benchmark, conventions, folder) for benchmark, folder in places]
-        made = [build.of_benchmark(benchmark, conventions) for benchmark in benchmarks]
+        answers = Answers(store)
+        made = [build.of_benchmark(benchmark, conventions, answers) for benchmark in benchmarks]
         paths = []
         for table, folder in zip(made, folders, strict=True):
             paths += _write_table(table, folder, "table")
@@ -80,7 +81,8 @@ def of_records(
         paths += [path for found in files for path in found]
         parts = [(table, _pictures(found)) for table, found in zip(made, files, strict=True)]
         paths.append(_write_page(out, "Results", parts, [], conventions))
-    return Report("\n".join(render.markdown(table) for table in made), paths, warnings, made, left_out)
+    text = "\n".join(render.markdown(table) for table in made)
+    return Report(text, paths, warnings, made, [*left_out, *answers.left_out])
 
 
 def of_layout(path: Path, store: Store, out: Path, accuracy: str | None, forgetting: str | None) -> Report:
