@@ -26,8 +26,8 @@ def parse_methods(text: str) -> list[tuple[str, dict]]:
 def grids(text: str) -> list[tuple[str, dict[str, list]]]:
     """ "nsp2[b1=on,eta=0.9|1],pgp" -> (name, option -> alternatives) of every method, in order."""
     selections = []
-    for item in _split_outside_brackets(text):
-        match = re.fullmatch(r"([^\[\]]+?)(?:\[([^\[\]]*)\])?", item.strip())
+    for item in items(text):
+        match = re.fullmatch(r"([^\[\]]+?)(?:\[([^\[\]]*)\])?", item)
         if not match:
             expected = "NAME or NAME[option=value,option=value|value]"
             raise InputError(f"{item!r} is not a method; expected {expected}")
@@ -53,9 +53,10 @@ def listed(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def _split_outside_brackets(text: str) -> list[str]:
+def items(text: str) -> list[str]:
+    """ "nsp2[b1=on,eta=0.9|1], pgp" -> the methods with their options, as they are written."""
     parts = re.split(r",(?![^\[]*\])", text)
-    return [part for part in parts if part.strip()]
+    return [part.strip() for part in parts if part.strip()]
 
 
 def parse_splits(text: str) -> list[int]:

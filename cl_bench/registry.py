@@ -1,23 +1,22 @@
 """Finds plugins by name without importing the others: the package's own, the user's files, entry points."""
 
-import ast
 import functools
 import hashlib
 import importlib
 import importlib.metadata
 import sys
-import traceback
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Literal
 
-from cl_bench import plugin_folders
+from cl_bench import plugin_facts, plugin_folders
 from cl_bench.config import unknown
 from cl_bench.errors import InputError
 
-FACTS = ("ALIASES", "SUMMARY", "ASKS")  # constants of a plugin's file that are read without importing it
 Kind = Literal["methods", "datasets"]
+ALL, A_GROUP = "all", "a group of methods"  # the word for every method; what stands for several methods
 WORDS: dict[str, str] = {"methods": "method", "datasets": "data set"}
 CLASSES = {"methods": "METHOD", "datasets": "SOURCE"}  # what a plugin's file sets
 BASES = {"methods": ("cl_bench.training.method", "Method"), "datasets": ("cl_bench.data.source", "Source")}
@@ -31,9 +30,14 @@ class Plugin:
     module: str
     aliases: tuple[str, ...] = ()
     summary: str = ""
-    asks: tuple[
-        tuple[str, str], ...
-    ] = ()  # names that could mean something else too, with what to choose from
+    # names that could mean something else too, with what to choose from
+    asks: tuple[tuple[str, str], ...] = ()
+    family: str = ""  # what a method tunes
+    venue: str = ""  # such as "CVPR 2024"; "" for what has no paper of its own
+    groups: tuple[str, ...] = ()  # words that mean a method and others, see `cl_bench.groups`
+    passes: int | str | None = None  # of an image at prediction; None: its file does not say
+    keeps: str = ""  # of old classes
+    reconstruction: bool = False  # made from a paper alone: there is no public code
     path: Path | None = None  # of a file that is not the package's own
     problem: str = ""  # why such a file cannot be used
     backbones: bool = True  # whether it may bring backbones
@@ -49,7 +53,7 @@ class Plugin:
             found = importlib.import_module(self.module)
         except (Exception, SystemExit) as error:  # it may raise anything
             sys.modules.pop(self.module, None)
-            raise InputError(_blamed(self.path, error)) from error
+            raise InputError(plugin_facts.blamed(self.path, error)) from error
         self._require_class(found)
         return found
 
@@ -78,7 +82,7 @@ def plugins(kind: Kind) -> dict[str, Plugin]:
     found = {}
     for folder in plugin_folders.own():
         for path in sorted((folder / kind).glob("[a-z]*.py")):
-            facts = _constants(path, path.stat().st_mtime_ns)
+            facts = plugin_facts.of_file(path)
             name = path.stem.replace("_", "-")
             found.setdefault(name, _plugin(name, kind, path, facts))
     for entry in _installed(f"cl_bench.{kind}"):
@@ -98,6 +102,12 @@ def _plugin(
         aliases=tuple(facts.get("ALIASES", ())),
         summary=facts.get("SUMMARY", ""),
         asks=tuple(facts.get("ASKS", {}).items()),
+        family=facts.get("FAMILY", ""),
+        venue=facts.get("VENUE", ""),
+        groups=tuple(facts.get("GROUPS", ())),
+        passes=facts.get("PASSES"),
+        keeps=facts.get("KEEPS", ""),
+        reconstruction=facts.get("RECONSTRUCTION", False),
         path=path if outside else None,
         problem=problem,
         backbones="BACKBONES" in facts.get("names", ()),
@@ -109,30 +119,42 @@ def _outside(kind: Kind, known: dict[str, Plugin]) -> list[Plugin]:
     taken, found = {}, []
     for plugin in known.values():
         taken |= dict.fromkeys((plugin.name, *plugin.aliases), f"the {WORDS[kind]} {plugin.name}")
+        taken |= dict.fromkeys(plugin.groups, A_GROUP)
+    taken |= {ALL: A_GROUP} if kind == "methods" else {}
     for folder in plugin_folders.outside():
         checkout = plugin_folders.is_checkout(folder)
         for path in sorted((folder / kind).glob("[!_]*.py")):
             name = path.stem.replace("_", "-")
             if checkout and name in known:
                 continue
-            facts, problem = _facts_outside(path)
+            facts, problem = plugin_facts.of_users_file(path)
             if not problem and CLASSES[kind] not in facts["names"]:
                 problem = f"{path} sets no {CLASSES[kind]}: it is no {WORDS[kind]}"
-            clash = next((word for word in (name, *facts.get("ALIASES", ())) if word in taken), None)
+            names = (name, *facts.get("ALIASES", ()))
+            clash = next((word for word in names if word in taken), None)
             if clash and not (problem and clash != name):
                 by = taken[clash]
                 problem = f"{path}: the name {clash!r} is taken by {by}; rename the file or its alias"
+            group = next((word for word in facts.get("GROUPS", ()) if _is_name(word, names, taken)), None)
+            if group and not problem:
+                problem = f"{path}: the group {group!r} has the name of a method; rename the group"
             plugin = _plugin(name, kind, path, facts, True, problem)
             if not problem:
-                taken |= dict.fromkeys((name, *plugin.aliases), str(path))
+                taken |= dict.fromkeys(names, str(path)) | dict.fromkeys(plugin.groups, A_GROUP)
             found.append(plugin)
     return found
 
 
-def find(kind: Kind, name: str) -> Plugin:
+def _is_name(group: str, own: Iterable[str], taken: dict[str, str]) -> bool:
+    """Whether a group's name is that of a method: the file's own one, or one that is taken."""
+    return group in own or taken.get(group, A_GROUP) != A_GROUP
+
+
+def find(kind: Kind, name: str, others: Iterable[str] = ()) -> Plugin:
     """The plugin with this full name or alias.
 
-    Raises InputError with the nearest name, and for a user's file that cannot be used.
+    Raises InputError with the nearest name, or the nearest of `others` that could stand in its place, and for
+    a user's file that cannot be used.
     """
     known = plugins(kind)
     named = [plugin for plugin in known.values() if name in (plugin.name, *plugin.aliases)]
@@ -145,7 +167,8 @@ def find(kind: Kind, name: str) -> Plugin:
         if name in dict(plugin.asks):
             raise InputError(dict(plugin.asks)[name])
     usable = [plugin for plugin in known.values() if not plugin.problem]
-    raise unknown(WORDS[kind], name, [word for plugin in usable for word in (plugin.name, *plugin.aliases)])
+    words = [word for plugin in usable for word in (plugin.name, *plugin.aliases)]
+    raise unknown(WORDS[kind], name, [*words, *others])
 
 
 def find_for(kind: Kind, name: str, sha256: str | None) -> Plugin:
@@ -190,42 +213,3 @@ def named_backbones() -> dict:
 @functools.cache
 def _installed(group: str) -> tuple[importlib.metadata.EntryPoint, ...]:
     return tuple(importlib.metadata.entry_points(group=group))
-
-
-def _facts_outside(path: Path) -> tuple[dict, str]:
-    """The facts of a user's file, and what is wrong with it."""
-    try:
-        facts = _constants(path, path.stat().st_mtime_ns)
-        words, summary = facts.get("ALIASES", ()), facts.get("SUMMARY", "")
-        if not (isinstance(words, tuple | list) and all(isinstance(word, str) for word in (*words, summary))):
-            raise ValueError('expected ALIASES = ("name", ...) and SUMMARY = "a line"')
-        return {key: value for key, value in facts.items() if key != "ASKS"}, ""
-    except (SyntaxError, ValueError, OSError, RecursionError, MemoryError) as error:
-        return {}, _blamed(path, error)
-
-
-@functools.cache
-def _constants(path: Path, changed: int) -> dict:
-    """FACTS of a file as it was when it was last changed, and all "names" that it sets."""
-    facts, names = {}, set()
-    for node in ast.parse(path.read_bytes(), str(path)).body:
-        if isinstance(node, ast.ClassDef):
-            names.add(node.name)
-        elif isinstance(node, ast.Import | ast.ImportFrom):
-            names.update(alias.asname or alias.name for alias in node.names)
-        for target in node.targets if isinstance(node, ast.Assign) else ():
-            names.update(part.id for part in ast.walk(target) if isinstance(part, ast.Name))
-            if isinstance(target, ast.Name) and target.id in FACTS:
-                facts[target.id] = ast.literal_eval(node.value)
-    return {**facts, "names": names}
-
-
-def _blamed(path: Path, error: BaseException) -> str:
-    """One line: file, line and error."""
-    frames = traceback.extract_tb(error.__traceback__)
-    lines = [frame.lineno for frame in frames if frame.filename == str(path)]
-    if isinstance(error, SyntaxError) and error.filename in (str(path), None, "<unknown>"):
-        lines.append(error.lineno)
-    said = error.msg if isinstance(error, SyntaxError) else " ".join(str(error).split())
-    place = f"{path}, line {lines[-1]}" if lines else str(path)
-    return f"{place}: {type(error).__name__}: {said}"

@@ -8,6 +8,7 @@ from cl_bench.methods.clip_seq import ClipSeq, ClipTuningConfig
 
 ALIASES = ()
 SUMMARY = "CLIP with prompts, all classes at once, the upper bound"
+FAMILY, VENUE, PASSES = "CLIP", "", 1
 
 
 class ClipJointConfig(ClipTuningConfig):

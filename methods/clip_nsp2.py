@@ -11,7 +11,8 @@ from cl_bench.methods.vpt_nsp2 import NullSpaceConfig, NullSpaceUpdates
 from pydantic import Field
 
 ALIASES = ()
-SUMMARY = "CLIP with prompts, updates projected into the null space of old tasks (NeurIPS 2024)"
+SUMMARY = "CLIP with prompts, updates projected into the null space of old tasks"
+FAMILY, VENUE, PASSES, KEEPS = "CLIP", "NeurIPS 2024", 1, "one Gaussian of features per class"
 
 
 class ClipNSP2Config(NullSpaceConfig, ClipTuningConfig):

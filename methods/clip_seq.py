@@ -5,9 +5,8 @@ Baseline of NSP2 (Lu et al., "Visual Prompt Tuning in Null Space for Continual L
 between an image's feature and the current classes' text features; the logit scale s is trained with the
 prompts. After each task the projection into the common space may be refined on Gaussians of features.
 
-As published: prompts in the first 4 blocks where the paper says 3 (`layers`), decay after 40 and 70 % of the
-passes, two passes shuffled together. The paper describes the refinement for "the CLIP model", its scripts are
-those of CLIP-NSP2: whether this row was refined is not known.
+As published: prompts in 4 blocks (paper: 3), decay after 40 and 70 % of the passes, two passes shuffled
+together. The paper refines "the CLIP model", its scripts are those of CLIP-NSP2: of this row it is not known.
 """
 
 from typing import Literal
@@ -29,6 +28,7 @@ from cl_bench.training.trainer import Trainer
 from cl_bench.training.work import Extra, with_refinement
 
 SUMMARY = "CLIP with prompts, sequential tuning (baseline of NSP2)"
+FAMILY, VENUE, PASSES, KEEPS = "CLIP", "", 1, "one Gaussian of features per class"
 
 
 class ClipTuningConfig(AlignmentConfig):
@@ -72,7 +72,7 @@ class ClipSeq(Prompted):
     @property
     def keeps(self) -> str:
         """The Gaussians, where the projection is refined on them."""
-        return "one Gaussian of features per class" if self.config.refine_head else ""
+        return KEEPS if self.config.refine_head else ""
 
     def grow(self, task: TaskInfo) -> None:
         """Make room for the task's text features and, with refinement, its classes' Gaussians."""

@@ -20,6 +20,7 @@ from cl_bench.training.trainer import Trainer
 
 ALIASES = ()
 SUMMARY = "CLIP as it is: no training"
+FAMILY, VENUE, PASSES = "CLIP", "ICML 2021", 1
 
 
 class ClipZeroShotConfig(Strict):

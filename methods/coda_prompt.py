@@ -30,7 +30,8 @@ from cl_bench.training.query_method import QueryTuning, QueryTuningConfig
 from cl_bench.training.work import Extra, of_components
 
 ALIASES = ("coda",)
-SUMMARY = "prompts as weighted sums of components (CVPR 2023)"
+SUMMARY = "prompts as weighted sums of components"
+FAMILY, VENUE, GROUPS, PASSES = "prompts", "CVPR 2023", ("paper",), 2
 
 
 class CodaConfig(QueryTuningConfig):

@@ -28,7 +28,8 @@ from cl_bench.training.query_method import QueryTuning, QueryTuningConfig
 from cl_bench.training.trainer import Trainer
 from cl_bench.training.work import Extra
 
-SUMMARY = "general prefix prompts, and expert ones chosen by key (ECCV 2022)"
+SUMMARY = "general prefix prompts, and expert ones chosen by key"
+FAMILY, VENUE, GROUPS, PASSES = "prompts", "ECCV 2022", ("paper",), 2
 
 
 class DualConfig(QueryTuningConfig):
@@ -41,8 +42,7 @@ class DualConfig(QueryTuningConfig):
     g_length: int = Field(5, ge=1)  # L_g
     e_length: int = Field(5, ge=1)  # L_e
     pool_size: int | None = Field(None, ge=1)  # S, E-prompts; None: one for each task
-    # more tasks than E-prompts: an error, or (published) the nearest key's by vote
-    overflow: Literal["refuse", "vote"] = "refuse"
+    overflow: Literal["refuse", "vote"] = "refuse"  # tasks beyond S: an error, or (published) a vote
     pull: float = Field(1.0, ge=0)  # lambda
     kv_split: Literal["full", "half"] = "full"  # L keys and L values (code), or L / 2 of each (paper)
     init: Literal["port", "jax"] = "port"  # U(-1, 1) or (original code) U(0, 0.01)

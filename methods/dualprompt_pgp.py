@@ -29,7 +29,8 @@ from cl_bench.nn.statistics import QueryMoments, block_queries
 from cl_bench.nn.subspaces import Subspaces, principal_scores
 from cl_bench.training.trainer import Trainer
 
-SUMMARY = "DualPrompt with gradients orthogonal to old tasks' queries (PGP, ICLR 2024)"
+SUMMARY = "DualPrompt with gradients orthogonal to old tasks' queries (PGP)"
+FAMILY, VENUE, GROUPS, PASSES = "prompts", "ICLR 2024", ("paper",), 2
 SCORES = 50  # principal components of the public code
 
 

@@ -34,10 +34,9 @@ from cl_bench.training.phase import Phase
 from cl_bench.training.trainer import Trainer
 from cl_bench.training.work import Extra, through
 
-SUMMARY = "adapters and prototypes in a subspace of its own for every task (CVPR 2024)"
-FAMILY = "adapters"
-VENUE = "CVPR 2024"
-GROUPS = ("paper",)
+SUMMARY = "adapters and prototypes in a subspace of its own for every task"
+FAMILY, VENUE, GROUPS, PASSES = "adapters", "CVPR 2024", ("paper",), "t"
+KEEPS = "the mean of features per class and subspace"
 BATCH = 100  # images of a statistics batch
 
 
@@ -65,7 +64,7 @@ class Ease(Method):
     display = "EASE"
     SMALL = {"bottleneck": 4, "dropout": 0.0}
     current_task_loss = True
-    keeps = "the mean of features per class and subspace"
+    keeps = KEEPS
     AS_PUBLISHED = {"others": "mean", "completion": "recomputed", "normalisation": "unit01"}
     LEFT_DIFFERENT = (
         "tasks may differ in size, and features in width, where the code has equal tasks and 768 features",

@@ -30,7 +30,7 @@ from cl_bench.training.trainer import Trainer
 from cl_bench.training.tuning import EditTuning, TuningConfig
 from cl_bench.training.work import Extra, of_successive_lora
 
-SUMMARY = "low-rank updates outside the span of old tasks' inputs (CVPR 2024)"
+SUMMARY = "low-rank updates outside the span of old tasks' inputs"
 FAMILY, VENUE, GROUPS, PASSES = "LoRA", "CVPR 2024", ("paper",), 1
 
 

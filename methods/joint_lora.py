@@ -3,6 +3,7 @@
 from cl_bench.methods.seq_lora import SeqLoRA
 
 SUMMARY = "LoRA, all classes at once, an upper bound"
+FAMILY, VENUE, PASSES = "LoRA", "", 1
 
 
 class JointLoRA(SeqLoRA):

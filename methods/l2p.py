@@ -37,7 +37,8 @@ VOTES_AS_PUBLISHED = {
     "batchwise_train": True, "batchwise_eval": True, "eval_batch": 16, "eval_classes": "all",
     "head_init": "normal", "normalisation": "unit01",
 }  # fmt: skip
-SUMMARY = "prompts chosen from a pool by keys (L2P, CVPR 2022)"
+SUMMARY = "prompts chosen from a pool by keys (L2P)"
+FAMILY, VENUE, GROUPS, PASSES = "prompts", "CVPR 2022", ("paper",), 2
 
 
 class PoolConfig(QueryTuningConfig):

@@ -27,7 +27,9 @@ from cl_bench.nn.projection import Projection, keep_norm_outside, null_projector
 from cl_bench.nn.statistics import AttentionMoments
 from cl_bench.training.trainer import Trainer
 
-SUMMARY = "L2P with updates in the null space of old tasks (NSP², NeurIPS 2024)"
+SUMMARY = "L2P with updates in the null space of old tasks (NSP²)"
+FAMILY, VENUE, PASSES = "prompts", "NeurIPS 2024", 2
+RECONSTRUCTION = True
 
 
 class L2PNSP2Config(NullSpaceConfig, PoolConfig):

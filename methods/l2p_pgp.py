@@ -27,7 +27,8 @@ from cl_bench.nn.statistics import TokenMoments
 from cl_bench.nn.subspaces import Subspaces, principal_scores
 from cl_bench.training.trainer import Trainer
 
-SUMMARY = "L2P with gradients orthogonal to old tasks' tokens (PGP, ICLR 2024)"
+SUMMARY = "L2P with gradients orthogonal to old tasks' tokens (PGP)"
+FAMILY, VENUE, PASSES = "prompts", "ICLR 2024", 2
 SCORES, KEY_SCORES = 9, 5  # principal components of the public code
 
 

@@ -36,10 +36,8 @@ from cl_bench.training.phase import Phase
 from cl_bench.training.tuning import EditTuning, TuningConfig
 from cl_bench.training.work import Extra
 
-SUMMARY = "a module in the first blocks and its moving average, which predict together (ICCV 2023)"
-FAMILY = "adapters"
-VENUE = "ICCV 2023"
-GROUPS = ("paper",)
+SUMMARY = "a module in the first blocks and its moving average, which predict together"
+FAMILY, VENUE, GROUPS, PASSES = "adapters", "ICCV 2023", ("paper",), 2
 MODULES = {
     "adapter": AttentionAdapters, "lora": partial(ScaledLoRA, targets="kv"), "prefix": TunedPrefixes,
 }  # fmt: skip

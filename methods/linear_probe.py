@@ -11,6 +11,7 @@ from cl_bench.data.stream import TaskInfo
 from cl_bench.training.tuning import Tuning, TuningConfig
 
 SUMMARY = "a linear classifier on frozen features, all classes at once, the bound of what trains no network"
+FAMILY, VENUE, PASSES = "head", "", 1
 
 
 class LinearProbe(Tuning):

@@ -33,7 +33,9 @@ from cl_bench.training.phase import Phase
 from cl_bench.training.trainer import Trainer
 from cl_bench.training.work import Extra, of_ridge, through
 
-SUMMARY = "ridge regression on random projections of features (NeurIPS 2023)"
+SUMMARY = "ridge regression on random projections of features"
+FAMILY, VENUE, PASSES = "closed form", "NeurIPS 2023", 1
+KEEPS = "second moments of features, their sum per class"
 BATCH, FITTED = 100, 0.8  # images of a statistics batch; share of a task that lambda is fitted on
 
 
@@ -52,7 +54,7 @@ class RanPAC(Method):
     PRESET = "nsp2-paper"
     display = "RanPAC"
     SMALL = {"projection": 48, "bottleneck": 4, "dropout": 0.0}
-    keeps = "second moments of features, their sum per class"
+    keeps = KEEPS
 
     def __init__(self, config: RanPACConfig, backbone: Backbone, stream: StreamInfo):
         super().__init__(config, backbone, stream)

@@ -14,6 +14,7 @@ from cl_bench.nn.backbone import Backbone
 from cl_bench.training.tuning import EditTuning, TuningConfig
 
 SUMMARY = "adapters tuned task after task: the baseline of adapter methods"
+FAMILY, VENUE, PASSES = "adapters", "", 1
 
 
 class SeqAdapterConfig(TuningConfig):

@@ -17,6 +17,7 @@ from cl_bench.training.phase import Phase
 from cl_bench.training.tuning import Tuning, TuningConfig
 
 SUMMARY = "the whole network tuned task after task, slowly"
+FAMILY, VENUE, PASSES = "whole network", "", 1
 
 
 class SeqFTConfig(TuningConfig):

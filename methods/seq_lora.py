@@ -14,6 +14,7 @@ from cl_bench.nn.lora import LoRA
 from cl_bench.training.tuning import EditTuning, TuningConfig
 
 SUMMARY = "LoRA tuned task after task: the baseline of low-rank methods"
+FAMILY, VENUE, PASSES = "LoRA", "", 1
 
 
 class SeqLoRAConfig(TuningConfig):

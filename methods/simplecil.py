@@ -16,7 +16,9 @@ from cl_bench.nn.prototypes import Prototypes
 from cl_bench.training.method import Method
 from cl_bench.training.trainer import Trainer
 
-SUMMARY = "nearest class mean of frozen features, no training (IJCV 2024)"
+SUMMARY = "nearest class mean of frozen features, no training"
+FAMILY, VENUE, PASSES = "prototypes", "IJCV 2024", 1
+KEEPS = "the mean of features per class"
 BATCH = 100
 
 
@@ -31,7 +33,7 @@ class SimpleCIL(Method):
     PRESET = "nsp2-paper"
     display = "SimpleCIL"
     frozen = True
-    keeps = "the mean of features per class"
+    keeps = KEEPS
 
     def __init__(self, config: SimpleCILConfig, backbone: Backbone, stream: StreamInfo):
         super().__init__(config, backbone, stream)

@@ -8,6 +8,7 @@ from cl_bench.methods.vpt_seq import VPTSeq
 
 ALIASES = ("joint",)
 SUMMARY = "all classes at once, the upper bound"
+FAMILY, VENUE, PASSES = "prompts", "", 1
 
 
 class VPTJoint(VPTSeq):

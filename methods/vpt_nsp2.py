@@ -31,8 +31,8 @@ from cl_bench.nn.statistics import AttentionMoments
 from cl_bench.training.trainer import Trainer
 from cl_bench.training.work import Extra, with_null_spaces
 
-ALIASES = ("nsp2",)
-SUMMARY = "updates projected into the null space of old tasks (NeurIPS 2024)"
+ALIASES, SUMMARY = ("nsp2",), "updates projected into the null space of old tasks"
+FAMILY, VENUE, GROUPS, PASSES = "prompts", "NeurIPS 2024", ("paper",), 1
 
 
 class NullSpaceConfig(Strict):

@@ -25,7 +25,9 @@ from cl_bench.nn.subspaces import Subspaces
 from cl_bench.training.trainer import Trainer
 
 ALIASES = ("pgp",)
-SUMMARY = "gradients orthogonal to old tasks' tokens (PGP, ICLR 2024, as compared in NSP2)"
+SUMMARY = "gradients orthogonal to old tasks' tokens (PGP, as compared in NSP2)"
+FAMILY, VENUE, PASSES = "prompts", "ICLR 2024", 1
+RECONSTRUCTION = True
 
 
 class PGPConfig(ProjectionConfig, PromptTuningConfig):

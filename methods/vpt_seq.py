@@ -27,6 +27,7 @@ from cl_bench.training.trainer import Trainer
 
 ALIASES = ("seq",)
 SUMMARY = "sequential prompt tuning, the baseline"
+FAMILY, VENUE, PASSES = "prompts", "", 1
 
 
 class PromptTuningConfig(Strict):

@@ -6,6 +6,7 @@ lessons at a time.
 """
 
 import gc
+import re
 from types import ModuleType
 
 import numpy as np
@@ -158,6 +159,16 @@ def test_a_checkpoint_of_other_names_or_shapes_is_refused(name):
         method.load_state({k: v for k, v in state.items() if k != key})
     with pytest.raises(RuntimeError):
         method.load_state({**state, key: torch.zeros(3, 5)})
+
+
+@pytest.mark.parametrize("name", sorted(registry.plugins("methods")), scope="module")
+def test_what_its_file_says_of_it_without_being_imported_is_so(name):
+    told = registry.plugins("methods")[name]
+    assert told.family and (told.venue == "" or re.fullmatch(r"\S+ 20\d\d", told.venue))
+    method = given_lesson(name, TASKS[4])[-1].copy()
+    if not isinstance(told.passes, str):  # such as "t", one a task
+        assert told.passes == method.prediction_passes, "the file needs the constant PASSES"
+    assert method.keeps == "" or told.keeps.startswith(method.keeps), "the file needs the constant KEEPS"
 
 
 @methods

@@ -11,7 +11,7 @@ import runs
 
 import cl_bench
 from cl_bench import plugin_folders, presets, registry
-from cl_bench.cli import listing, main
+from cl_bench.cli import main, method_list
 from cl_bench.errors import InputError
 from cl_bench.launch.warm_processes import run_environment
 from cl_bench.plan.plan import make_plan
@@ -118,10 +118,9 @@ def test_a_plugin_is_found_wherever_it_may_lie(here, tmp_path, monkeypatch, caps
     asked = {"option": ["--plugins", folder], "relative option": ["--plugins", os.path.relpath(folder)]}.get(
         way, []
     )
-    code, out, err = call(capsys, "ls", "methods", *asked)
-    assert code == 0 and re.search(
-        r"^ncm +nearest class mean of frozen features \(.*ncm\.py\)$", out, re.MULTILINE
-    ), err
+    code, out, err = call(capsys, "ls", "methods", "--details", *asked)
+    assert code == 0 and "ncm\n    nearest class mean of frozen features\n" in out, err
+    assert re.search(r"^    .*ncm\.py$", out, re.MULTILINE)
     assert ("mine" in call(capsys, "ls", "datasets", *asked)[1]) == way.startswith("two")
 
 
@@ -193,6 +192,16 @@ BROKEN = {
     "no method": ("METHODS = 1\n", "sets no METHOD: it is no method"),
     "aliases": ("ALIASES = 'ncm'\nMETHOD = 1\n", "expected ALIASES"),
     "a computed alias": ("ALIASES = tuple('ab')\nMETHOD = 1\n", "ValueError"),
+    "a group that is no list": ("GROUPS = 'paper'\nMETHOD = 1\n", 'expected GROUPS = ("name", ...)'),
+    "passes of another kind": ("PASSES = 1.5\nMETHOD = 1\n", "PASSES = 1.5: expected such as PASSES = 1"),
+    "a group with the name of a method": (
+        "GROUPS = ('nsp2',)\nMETHOD = 1\n",
+        "the group 'nsp2' has the name of a method; rename the group",
+    ),
+    "a group with its own name": (
+        "GROUPS = ('ncm',)\nMETHOD = 1\n",
+        "the group 'ncm' has the name of a method",
+    ),
 }
 BROKEN_WHEN_LOADED = {
     "an import": (
@@ -246,7 +255,15 @@ def test_names_of_built_in_methods_are_refused(here, toy_request, name, text, as
         InputError, match=f"{re.escape(str(path))}: the name '.*' is taken by the method vpt-seq; rename"
     ):
         plan(toy_request, methods=asked)
-    assert plan(toy_request, methods="pgp") and "taken by" in "\n".join(listing.method_lines(here))
+    assert plan(toy_request, methods="pgp") and "taken by" in "\n".join(method_list.lines(False))
+
+
+@pytest.mark.parametrize("name", ["all", "paper"])
+def test_names_of_groups_are_refused(here, name):
+    write(here, NCM, name)
+    plugin_folders.use()
+    lines = "\n".join(method_list.lines(False))
+    assert f"the name {name!r} is taken by a group of methods; rename the file or its alias" in lines
 
 
 def test_two_plugins_of_one_name_are_refused(here, tmp_path, toy_request):

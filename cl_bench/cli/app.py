@@ -25,8 +25,8 @@ app = typer.Typer(
 def planned(request, devices: str, results: Path, call=here):
     """The plan of a request, in the precision of these devices where it names none; `call` carries it out.
 
-    Says on standard error that this is bf16, and which of the runs are there under another version or in the
-    other precision.
+    Says on standard error that this is bf16, which methods of a group do not fit, and which of the runs are
+    there under another version or in the other precision.
     """
     plan = call("cl_bench.plan.plan:plan_for", request, devices, results)
     if "precision" not in request.set and plan.precision == "bf16":
@@ -35,6 +35,8 @@ def planned(request, devices: str, results: Path, call=here):
             "(--set precision=fp32 for full precision)",
             err=True,
         )
+    for line in plan.left_out:
+        output.say(f"left out: {line}", err=True)
     warn(plan.hints)
     return plan
 

@@ -10,18 +10,9 @@ from cl_bench.errors import InputError
 from cl_bench.presets import Setting, load, published_behavior, settings_for
 
 
-def method_lines(results: Path) -> list[str]:
-    """Name, aliases and summary of every method."""
-    return _plugin_lines("methods")
-
-
-def dataset_lines(results: Path) -> list[str]:
-    """Name and summary of every data set."""
-    return _plugin_lines("datasets")
-
-
-def _plugin_lines(kind: registry.Kind) -> list[str]:
-    found = registry.plugins(kind).values()
+def dataset_lines() -> list[str]:
+    """Name, aliases and summary of every data set."""
+    found = registry.plugins("datasets").values()
     width = max(len(", ".join((p.name, *p.aliases))) for p in found)
     return [f"{', '.join((p.name, *p.aliases)):<{width}}  {_about(p)}" for p in found]
 
@@ -32,7 +23,7 @@ def _about(plugin: registry.Plugin) -> str:
     return plugin.summary + (f" ({plugin.path})" if plugin.path else "")
 
 
-def backbone_lines(results: Path) -> list[str]:
+def backbone_lines() -> list[str]:
     """The backbones that data sets bring, then every published timm ViT by its full tag."""
     import timm
 
@@ -50,11 +41,7 @@ def backbone_lines(results: Path) -> list[str]:
     ]
 
 
-LISTS: dict[str, Callable[[Path], list[str]]] = {
-    "methods": method_lines,
-    "datasets": dataset_lines,
-    "backbones": backbone_lines,
-}
+LISTS: dict[str, Callable[[], list[str]]] = {"datasets": dataset_lines, "backbones": backbone_lines}
 
 
 def system_lines() -> list[str]:

@@ -166,18 +166,25 @@ def list_things(
         Literal["methods", "datasets", "backbones", "runs"],
         typer.Argument(help="methods, datasets, backbones or runs"),
     ],
+    details: Annotated[bool, Optional("--details", help="of methods: all that their files say")] = False,
     results: opt.Results = Path("results"),
     plugins: opt.Plugins = None,
 ) -> None:
     """List methods, data sets, backbones or the runs in the results folder."""
-    from cl_bench.records import status as reported
-    from cl_bench.records.store import Store
+    if what == "methods":
+        from cl_bench.cli import method_list
 
+        return output.say_lines(method_list.lines(details))
+    if details:
+        raise InputError(f"--details is for methods; leave it out of `cl-bench ls {what}`")
     if what == "runs":
+        from cl_bench.records import status as reported
+        from cl_bench.records.store import Store
+
         return show_listing(reported.of_folder(Store(results)))
     from cl_bench.cli import listing
 
-    output.say_lines(listing.LISTS[what](results))
+    output.say_lines(listing.LISTS[what]())
 
 
 @app.command()

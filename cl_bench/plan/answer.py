@@ -14,3 +14,4 @@ class Plan:
     remarks: list[str] = field(default_factory=list)  # what the data is, and the sentences made of it
     precision: Precision = "fp32"  # of runs that name none
     hints: list[str] = field(default_factory=list)  # which of the runs are there in another version
+    left_out: list[str] = field(default_factory=list)  # methods of groups that do not fit, and why

@@ -1,6 +1,6 @@
-"""Spreads a request over its methods, grids, benchmarks and backbones: one request for each benchmark."""
+"""Spreads a request over groups, grids, benchmarks and backbones: one request for each benchmark."""
 
-from cl_bench import registry
+from cl_bench import groups, registry
 from cl_bench.config import unknown, whole_number
 from cl_bench.errors import InputError
 from cl_bench.notation import grids, listed, method_text, parse_seeds, parse_splits
@@ -9,14 +9,31 @@ from cl_bench.plan.request import Request, count_methods
 MOST_RUNS = 10_000  # more need --yes
 
 
+def _without_groups(request: Request) -> Request:
+    """The request with methods in the place of groups."""
+    found = groups.expanded(request.methods, _broken)
+    told = {"grouped": request.grouped | found.brought, "left_out": (*request.left_out, *found.left_out)}
+    return request.model_copy(update={"methods": found.methods, **told})
+
+
+def _broken(plugin: registry.Plugin) -> str:
+    """Why a user's file cannot be used; "" for a method that can."""
+    try:
+        plugin.load()
+    except InputError as error:
+        return str(error)
+    return ""
+
+
 def parts(request: Request) -> list[Request]:
-    """Requests of one data set and one backbone each, without grid, in the order asked for.
+    """Requests of one data set and one backbone each, without groups and grid, in the order asked for.
 
     Raises InputError for benchmarks given twice over, for an option of the grid that no method has, and for
     more than 10,000 runs without `yes`.
     """
     if request.benchmarks and {"dataset", "splits"} & request.model_fields_set:
         raise InputError("give benchmarks (such as glyphs/10), or a data set and splits, not both")
+    request = _without_groups(request)
     methods = spread(request.methods, request.grid, request.places) if request.grid else request.methods
     backbones = listed(request.backbone) if request.backbone else [None]
     if len(backbones) > 1 and (request.weights or request.image_size):

@@ -34,7 +34,11 @@ def make_plan(request: Request, precision: Precision = "fp32") -> Plan:
     run.
     """
     opened = Opened()
-    specs = [spec for part in parts(request) for spec in Resolver(part, precision, opened).specs()]
+    single = parts(request)
+    specs = [spec for part in single for spec in Resolver(part, precision, opened).specs()]
+    absent = [*single[0].left_out, *opened.left_out()]
+    if not specs:
+        raise InputError(f"no method of the groups asked for can be run: {'; '.join(absent)}")
     unique = {spec.run_id(): spec for spec in specs}
     for spec in unique.values():
         _require_text(spec)
@@ -42,7 +46,7 @@ def make_plan(request: Request, precision: Precision = "fp32") -> Plan:
     if len(unique) < len(specs):
         twice = f"{len(specs) - len(unique)} of {len(specs)} runs are asked for twice (equal settings)"
         warnings.append(f"{twice}; each runs once")
-    return Plan(list(unique.values()), warnings, remarks, precision)
+    return Plan(list(unique.values()), warnings, remarks, precision, left_out=absent)
 
 
 def _require_text(spec: RunSpec) -> None:

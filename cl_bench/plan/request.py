@@ -44,6 +44,9 @@ class Request(Strict):
     verify: bool = False  # read all files of the data, whatever their time stamps say
     # "set.eta" -> where it stands, such as "experiment.yaml, line 7"
     places: dict[str, str] = Field({}, exclude=True)
+    # once groups are expanded: the methods that they brought, and a sentence for each that they could not
+    grouped: frozenset[str] = Field(frozenset(), exclude=True)
+    left_out: tuple[str, ...] = Field((), exclude=True)
 
 
 def request_from(command_line: dict, experiment: Path | None) -> Request:
@@ -71,7 +74,8 @@ def _read_yaml(path: Path) -> tuple[dict, dict[str, str]]:
     values, places = file.values, file.places
     if not all(isinstance(values.get(key, {}), dict) for key in ("set", "grid")):
         raise InputError(f"{path} must hold a mapping of option to value, and so must its set and its grid")
-    known = sorted({*Request.model_fields, *PLURALS} - {"places"})
+    options = {name for name, field in Request.model_fields.items() if not field.exclude}
+    known = sorted({*options, *PLURALS})
     for key in values:
         if key not in known:
             raise unknown("option", key, known, places.get(key))

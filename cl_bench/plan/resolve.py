@@ -1,6 +1,8 @@
 """One data set, one backbone: from settings of five origins to fully resolved runs."""
 
 import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from cl_bench import registry
 from cl_bench.config import BackboneSpec, Strict, Transform, build_config, canonical_json
@@ -40,14 +42,28 @@ def open_source(name: str, verify: bool = False) -> tuple[str, Source]:
     return plugin.name, source
 
 
+class Unfit(InputError):
+    """A method cannot be run on the backbone, data, splits and preset asked for."""
+
+
+@contextmanager
+def _fitting() -> Iterator[None]:
+    """What cannot be used in the body is that the method does not fit."""
+    try:
+        yield
+    except InputError as error:
+        raise Unfit(str(error)) from error
+
+
 class Opened:
-    """Data sets and backbones of a plan, each opened and hashed once, and remarks about the data."""
+    """Data sets and backbones of a plan, each opened and hashed once, and what is said about them."""
 
     def __init__(self):
         self._sources: dict[tuple, tuple[str, Source]] = {}
         self._trunks: dict[str, Backbone] = {}
         self.named = registry.named_backbones()
         self.remarks, self.warnings = {}, {}  # in order, each once
+        self._unfit: dict[str, dict[str, None]] = {}  # place and reason -> methods
 
     def source(self, name: str, verify: bool) -> tuple[str, Source]:
         """As `open_source`."""
@@ -62,6 +78,14 @@ class Opened:
         if key not in self._trunks:
             self._trunks[key] = outline.of(load.load(spec))
         return self._trunks[key]
+
+    def leave_out(self, method: str, benchmark: str, reason: str) -> None:
+        """Remember that a method of a group does not fit."""
+        self._unfit.setdefault(f"on {benchmark}: {reason}", {})[method] = None
+
+    def left_out(self) -> list[str]:
+        """A sentence for every reason, with the methods."""
+        return [f"{', '.join(methods)} {why}" for why, methods in self._unfit.items()]
 
     def mention_sentences(self, source: Source) -> None:
         """Say what sentences a text tower reads, and which names deserve a look."""
@@ -89,23 +113,34 @@ class Resolver:
             settings.require_published([plugin for plugin, _ in self.selections])
 
     def specs(self) -> list[RunSpec]:
-        """Every number of splits, seed and method. Raises InputError for the first that cannot run."""
+        """Every number of splits, seed and method, but for methods of groups that do not fit.
+
+        Raises InputError for the first that cannot run.
+        """
         found = []
         streams = itertools.product(parse_splits(self.request.splits), parse_seeds(self.request.seeds))
         for splits, seed in streams:
             order, order_seed, classes = resolve(self.request.order, seed, self.source.class_names)
             placed = {"task_classes": cut(classes, splits), "order": order, "order_seed": order_seed}
-            found += [self._spec(plugin, chosen, splits, seed, placed) for plugin, chosen in self.selections]
+            for plugin, chosen in self.selections:
+                try:
+                    found.append(self._spec(plugin, chosen, splits, seed, placed))
+                except Unfit as error:
+                    if plugin.name not in self.request.grouped:
+                        raise
+                    self.opened.leave_out(plugin.name, f"{self.dataset}/{splits}", str(error))
         if any(spec.text_sha256 for spec in found):
             self.opened.mention_sentences(self.source)
         return found
 
     def _spec(self, plugin: registry.Plugin, chosen: dict, splits: int, seed: int, placed: dict) -> RunSpec:
         request, kind = self.request, plugin.load().METHOD
-        _require_gradient(plugin.name, kind, placed["task_classes"])
         chosen = without_synonyms(chosen)
         benchmark = f"{self.dataset}/{splits}"
-        published = settings.values(settings_for(request.preset, kind.PRESET, plugin.name, benchmark))
+        with _fitting():
+            _require_gradient(plugin.name, kind, placed["task_classes"])
+            usual = settings_for(request.preset, kind.PRESET, plugin.name, benchmark)
+        published = settings.values(usual)
         behavior = {}
         if settings.as_published(chosen, request, plugin):
             changes = published_behavior(kind.AS_PUBLISHED, kind.PRESET, plugin.name, benchmark)
@@ -116,9 +151,9 @@ class Resolver:
         init_seed = seed if request.init_seed is None else request.init_seed
         sizes = tuple(len(task) for task in placed["task_classes"])
         trunk = self.opened.trunk(backbone)
-        # a method refuses backbones and options that do not fit here
         info = StreamInfo(init_seed, splits, self.source.TEMPLATES, sizes)
-        built = outline.build(kind, config, trunk, info, plugin.name)
+        with _fitting():  # a method refuses backbones and options here
+            built = outline.build(kind, config, trunk, info, plugin.name)
         carried = settings.meaning_something(request.set, kind) | {"precision": self.precision}
         asked, files = {AS_PUBLISHED: True} if behavior else {}, self._files(plugin)
         return RunSpec(
@@ -145,6 +180,7 @@ class Resolver:
             display=kind.display,
             smoke=self.source.smoke,
             keeps=built.keeps,
+            reconstruction=plugin.reconstruction,
             losses=request.losses and not kind.joint,
             command=single_run(request, plugin.name, {**asked, **chosen}, splits, seed, carried, bool(files)),
             as_published=tuple(settings.assignments(behavior)),

@@ -195,9 +195,9 @@ except SystemExit:
 """
 REPORT = """
 import sys
-import cl_bench.cli.listing, cl_bench.report.figures.files
+import cl_bench.cli.listing, cl_bench.cli.method_list, cl_bench.report.figures.files
 import cl_bench.report.page, cl_bench.report.versus, cl_bench.report.write
-cl_bench.cli.listing.method_lines(None)
+cl_bench.cli.method_list.lines(True)
 assert "torch" not in sys.modules
 """
 
