@@ -68,7 +68,8 @@ def test_what_cannot_be_compiled_runs_plainly_and_says_so_once():
     assert torch.equal(outcome(trunk, images, False)[0], expected) and torch.equal(
         outcome(trunk, images, False)[0], expected
     )
-    assert len(said) == len(kernel.Kernel.known) == 2
+    given_up = [each for each in kernel.Kernel.known if each.run is each.plain]  # those that the pass called
+    assert len(said) == len(given_up) >= 2
     assert all(
         line.startswith("warning: torch.compile cannot be used here, the run goes on without it (")
         and "no compiler here" in line
