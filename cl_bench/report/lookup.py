@@ -66,7 +66,7 @@ class Found:
         return None
 
     def grid(self, part: TableLayout | FigureLayout) -> list[list[Row | None]]:
-        """The runs of every row and column of a table or figure; a row without runs is warned about once.
+        """The runs of every row and column of a table or figure; rows without runs are warned about once.
 
         Raises InputError where the runs of a column may not stand beside each other.
         """
@@ -74,21 +74,23 @@ class Found:
         for place, column in enumerate(part.columns):
             cells = [(wanted, line[place]) for wanted, line in zip(part.rows, rows, strict=True)]
             _together(column, [(wanted, row) for wanted, row in cells if row])
+        alike: dict[str, dict[str, None]] = {}  # where runs are missing and what there is instead -> rows
         for wanted, line in zip(part.rows, rows, strict=True):
             if wanted.select or wanted.imported:
                 absent = [column for column, row in zip(part.columns, line, strict=True) if row is None]
-                self._warn_of_absent(part.name, wanted, absent)
+                for where in self._absent(wanted, absent):
+                    alike.setdefault(where, {})[wanted.select or wanted.imported] = None
+        for where, names in alike.items():
+            self.warnings.append(f"{part.name}: no run of {', '.join(names)} on {where}")
         return rows
 
-    def _warn_of_absent(self, part: str, wanted: RowLayout, columns: Sequence[ColumnLayout]) -> None:
-        """A line for the columns in which a row has no runs, and what there is instead."""
+    def _absent(self, wanted: RowLayout, columns: Sequence[ColumnLayout]) -> list[str]:
+        """The columns in which a row has no runs, together where what there is instead is the same."""
         absent: dict[str, list[str]] = {}
         for column in columns:
             instead = of_cell(wanted, column, self.places(column, wanted), self.benchmarks)
             absent.setdefault(instead, []).append(column.benchmark)
-        for instead, names in absent.items():
-            missing = f"no run of {wanted.select or wanted.imported} on {', '.join(names)}"
-            self.warnings.append(f"{part}: {missing}{'; ' * bool(instead)}{instead}")
+        return [", ".join(names) + "; " * bool(instead) + instead for instead, names in absent.items()]
 
 
 def _together(column: ColumnLayout, rows: Sequence[tuple[RowLayout, Row]]) -> None:

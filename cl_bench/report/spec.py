@@ -9,16 +9,15 @@ from pydantic import Field
 from cl_bench import registry
 from cl_bench.config import unknown, whole_number
 from cl_bench.errors import InputError, pointing_at
+from cl_bench.groups import groups
 from cl_bench.notation import parse_methods, without_synonyms
 from cl_bench.report import published, toml_file
 from cl_bench.report.toml_file import Place, Placed, TomlFile
 
-Metric = Literal[
-    "accuracy", "forgetting", "incremental", "transfer",
-    # costs
-    "passes", "trained", "stored", "stored_per_task", "stored_per_class", "images", "seconds", "memory",
-    "keeps",
-]  # fmt: skip
+Cost = Literal[
+    "passes", "trained", "stored", "stored_per_task", "stored_per_class", "images", "seconds", "memory"
+]
+Metric = Literal["accuracy", "forgetting", "incremental", "transfer", Cost, "keeps"]
 
 
 class ColumnLayout(Placed):
@@ -41,7 +40,8 @@ class ColumnLayout(Placed):
 class RowLayout(Placed):
     """The runs of one method with one configuration, an imported matrix, or published numbers alone."""
 
-    select: str | None = None  # a method with its options, as after `cl-bench run --methods`
+    # a method with its options as after `cl-bench run --methods`, or a group: a row for each of its methods
+    select: str | None = None
     imported: str | None = None  # the name of an imported accuracy matrix
     published: str | None = None  # the row of the paper's table
     title: str | None = None
@@ -66,7 +66,7 @@ def selector(text: str) -> tuple[str, dict]:
 
 @cache
 def _method(name: str) -> str:
-    return registry.find("methods", name).name
+    return registry.find("methods", name, groups()).name
 
 
 class TableLayout(Placed):
@@ -93,6 +93,12 @@ class FigureLayout(Placed):
     columns: list[ColumnLayout]
     rows: list[RowLayout]
     sweep: str = "eta"  # the option along the axis of a trade-off
+    cost: Cost = "seconds"  # along the axis of a figure of costs
+
+    @property
+    def along(self) -> str:
+        """What stands along the axis of those figures."""
+        return self.cost if self.kind == "cost" else self.sweep
 
 
 class Layout(Placed):
@@ -137,7 +143,23 @@ def read(path: Path) -> Layout:
                 raise file.error((*place, "name"), f"{part.name!r} is taken; {advice}")
             taken.add(part.name)
             _check(part, place, file, layout.published)
-    return layout
+    each = {kind: [_without_groups(part) for part in found] for kind, found in made.items()}
+    return layout.model_copy(update=each)
+
+
+def _without_groups(part: TableLayout | FigureLayout) -> TableLayout | FigureLayout:
+    """With a row for each method of a group that no row of its own selects."""
+    known, rows = groups(), []
+    own = [selector(row.select) for row in part.rows if row.select and row.select not in known]
+    named = {method for method, options in own if not options}
+    for row in part.rows:
+        if row.select not in known:
+            rows.append(row)
+        for plugin in known.get(row.select, ()):
+            if plugin.name not in named and not plugin.problem:
+                named.add(plugin.name)
+                rows.append(row.model_copy(update={"select": plugin.name}))
+    return part.model_copy(update={"rows": rows})
 
 
 def _part(file: TomlFile, model: type[Placed], place: Place, values: dict) -> Placed:
@@ -191,7 +213,12 @@ def _check_row(
     figure = isinstance(part, FigureLayout)
     if row.select is None and row.imported is None and (row.published is None or figure):
         raise file.error(place, "a row needs select, imported or (in a table) published")
-    if row.select is not None:
+    if row.select in groups():
+        for field in ("title", "labels", "published"):
+            if getattr(row, field):
+                several = f"the group {row.select!r} stands for several rows; leave {field} out"
+                raise file.error((*place, field), several)
+    elif row.select is not None:
         with pointing_at(file.where((*place, "select"))):
             selector(row.select)
     if figure:

@@ -164,7 +164,8 @@ def test_every_kind_is_written_as_picture_vector_file_and_numbers(tmp_path):
     both = [panel([record("vpt-seq", SEQ, losses=[[0.1], [0.2, 0.3], [0.4, 0.5]]), *etas])]
     for name in files.KINDS:
         shown = [Panel("p", both[0].rows[:2], both[0].others)]
-        png, pdf, numbers = files.files(name, "eta", shown, Conventions(), tmp_path / name)
+        along = {"cost": "stored"}.get(name, "eta")
+        png, pdf, numbers = files.files(name, along, shown, Conventions(), tmp_path / name)
         assert png.read_bytes()[:4] == b"\x89PNG" and pdf.read_bytes()[:5] == b"%PDF-"
         assert b"/Type3" not in pdf.read_bytes() and b"/Type0" in pdf.read_bytes()  # text as text
         with open(numbers, encoding="utf-8") as file:

@@ -49,7 +49,7 @@ def of_layout(
 
     There are none, with a warning, where no run has what it shows.
     """
-    wait = _begin(layout.kind, layout.sweep, shown, found.conventions, folder / layout.name)
+    wait = _begin(layout.kind, layout.along, shown, found.conventions, folder / layout.name)
 
     def drawn() -> list[Path]:
         with pointing_at(layout.at):
@@ -86,8 +86,9 @@ def of_benchmark(
         "tradeoff": Panel(title, starts, swept),
         "cost": Panel(title, named),
     }
+    along = {"tradeoff": "eta", "cost": "seconds"}
     return [
-        _begin(kind, "eta", [panel], conventions, folder / kind)
+        _begin(kind, along.get(kind, ""), [panel], conventions, folder / kind)
         for kind, panel in parts.items()
         if panel.rows
     ]
@@ -107,8 +108,8 @@ def _sweeps(rows: Sequence[Row], others: Sequence[Row]) -> tuple[list[tuple[str,
 
 
 def _begin(
-    kind: str, option: str, shown: Sequence[Panel], conventions: Conventions, path: Path
+    kind: str, along: str, shown: Sequence[Panel], conventions: Conventions, path: Path
 ) -> Callable[[], list[Path]]:
     # the process may have been started in another folder
-    begun = workers.submit(kind, option, shown, conventions, path.absolute())
+    begun = workers.submit(kind, along, shown, conventions, path.absolute())
     return lambda: [path.with_name(drawn.name) for drawn in workers.result(begun)]

@@ -1,4 +1,4 @@
-"""Figures of curves and points: accuracy over the tasks, losses of the first tasks, cost against accuracy."""
+"""Figures of curves and points: accuracy over the tasks, losses of first tasks, costs against accuracy."""
 
 from collections.abc import Sequence
 
@@ -6,6 +6,7 @@ from cl_bench import environment
 from cl_bench.records import metrics
 from cl_bench.records.metrics import Conventions
 from cl_bench.report.figures.style import (
+    COLUMN_INCHES,
     Drawn,
     heading,
     legend,
@@ -16,8 +17,12 @@ from cl_bench.report.figures.style import (
     plain,
 )
 from cl_bench.report.rows import Panel, Row
+from cl_bench.report.table import COST_COLUMNS
 
 MOST_MARKERS = 20  # points of a curve; more would hide the line
+MOST_BESIDE = 12  # rows of a figure of costs that is as wide as a column; one of more is larger
+MEASURED = {"seconds": "training time (s)", "memory": "peak memory (bytes)"}  # costs that machines differ in
+COUNTED = ("trained", "stored", "stored_per_task", "stored_per_class", "images", "memory")  # over magnitudes
 
 
 def line(
@@ -100,33 +105,50 @@ def losses(panels: Sequence[Panel], conventions: Conventions) -> Drawn | None:
     return Drawn(figure, numbers)
 
 
-def cost(panels: Sequence[Panel], conventions: Conventions) -> Drawn | None:
-    """Seconds of learning all tasks (mean over seeds) against final accuracy.
+def cost(panels: Sequence[Panel], conventions: Conventions, of: str = "seconds") -> Drawn | None:
+    """A cost (mean over seeds; by default seconds of learning all tasks) against final accuracy.
 
     Times of different machines do not belong in one panel.
     """
-    panels = [panel for panel in panels if any(row.ran for _, row in panel.rows)]
+
+    def known(row: Row) -> bool:
+        return bool(row.ran and row.values(of, conventions))
+
+    panels = [panel for panel in panels if any(known(row) for _, row in panel.rows)]
     if not panels:
         return None
-    figure, axes = panel_axes(len(panels), 2.4)
     places = places_of(panels)
-    heads = ["learn_seconds_mean", "learn_seconds_std", "accuracy_mean", "accuracy_std", "n", "machines"]
+    larger = len(places) > MOST_BESIDE
+    figure, axes = panel_axes(len(panels), 3.6 if larger else 2.4, COLUMN_INCHES * (1 + larger))
+    name_of = "learn_seconds" if of == "seconds" else of
+    heads = [f"{name_of}_mean", f"{name_of}_std", "accuracy_mean", "accuracy_std", "n", "machines"]
     numbers: list[tuple] = [("panel", "row", *heads)]
     for axis, panel in zip(axes, panels, strict=True):
-        machines = set()
+        machines, costs = set(), []
         for name, row in panel.rows:
-            if not row.ran:
+            if not known(row):
                 continue
-            place, times = places[name], row.values("seconds", conventions)
-            seconds, found = metrics.mean_and_spread(times), percent(row.values("accuracy", conventions))
+            spent = metrics.mean_and_spread(row.values(of, conventions))
+            found = percent(row.values("accuracy", conventions))
             own = {environment.computer(where) for record in row.ran for where in record.environments}
             machines |= own
-            style = {**look_of(place), "markersize": 4, "linewidth": 0.8}
-            axis.errorbar(seconds[0], found[0], found[1], seconds[1], label=plain(name), **style)
-            numbers.append((panel.title, name, *seconds, *found, len(row.ran), "; ".join(sorted(own))))
-        axis.set_title(heading(panel.title + (f" ({len(machines)} machines)" if len(machines) > 1 else "")))
-        axis.set_xlabel("training time (s)")
+            costs.append(spent[0])
+            style = {**look_of(places[name]), "markersize": 4, "linewidth": 0.8}
+            axis.errorbar(spent[0], found[0], found[1], spent[1], label=plain(name), **style)
+            numbers.append((panel.title, name, *spent, *found, len(row.ran), "; ".join(sorted(own))))
+        several = f" ({len(machines)} machines)" if of in MEASURED and len(machines) > 1 else ""
+        axis.set_title(heading(panel.title + several))
+        axis.set_xlabel(MEASURED.get(of, COST_COLUMNS[of].lower()))
+        _spread_out(axis, costs if of in COUNTED else [])
         axis.margins(0.1)
     axes[0].set_ylabel("accuracy (%)")
     legend(figure, axes)
     return Drawn(figure, numbers)
+
+
+def _spread_out(axis, costs: Sequence[float]) -> None:
+    """A logarithmic axis where costs differ by magnitudes; up to the smallest it is linear and has a 0."""
+    positive = [cost for cost in costs if cost > 0]
+    if positive and max(positive) > 10 * min(positive):
+        axis.set_xscale("symlog", linthresh=min(positive))
+        axis.set_xlim(left=0 if min(costs) <= 0 else 0.8 * min(positive))

@@ -1,7 +1,6 @@
 """Draws the figures of a report and writes each as PNG and PDF, with its numbers as CSV."""
 
 import csv
-import functools
 import io
 import re
 import warnings
@@ -28,8 +27,9 @@ KINDS = {
     "tradeoff": bars.tradeoff,  # accuracy and forgetting against one option
     "pretraining": bars.pretraining,  # two methods on several backbones
     "matrix": bars.matrix,  # how far each task is below its best, run by run
-    "cost": curves.cost,  # training time against accuracy
+    "cost": curves.cost,  # accuracy against training time or another cost
 }
+ALONG = ("tradeoff", "cost")  # kinds that are told what stands along their axis
 
 
 class _WithoutLayout(subset.Options):
@@ -46,16 +46,14 @@ class _WithoutLayout(subset.Options):
 subset.Options = _WithoutLayout  # which matplotlib makes for every font of a PDF
 
 
-def files(
-    kind: str, option: str, panels: Sequence[Panel], conventions: Conventions, stem: Path
-) -> list[Path]:
+def files(kind: str, along: str, panels: Sequence[Panel], conventions: Conventions, stem: Path) -> list[Path]:
     """The files of a figure; none where no run has what it shows.
 
-    `option` is the one along the axis of a trade-off.
+    `along` is the option along the axis of a trade-off, and the cost along that of a figure of costs.
     """
-    draw = functools.partial(bars.tradeoff, option=option) if kind == "tradeoff" else KINDS[kind]
+    shown = (panels, conventions, along) if kind in ALONG else (panels, conventions)
     with matplotlib.rc_context(STYLE), _naming_missing_glyphs(stem.name):
-        drawn = draw(panels, conventions)
+        drawn = KINDS[kind](*shown)
         return [] if drawn is None else _save(drawn, stem)
 
 
