@@ -17,12 +17,13 @@ EIGEN = 10  # multiply-adds of a decomposition of an n x n matrix, in n^3
 class Extra:
     """What a method adds to the frozen network's own work on an image.
 
-    All but the first two are multiply-adds, or bytes.
+    Numbers without a block are multiply-adds, or bytes.
     """
 
     # block -> keys and values that an image's tokens attend to besides themselves
     keys: Mapping[int, int] = field(default_factory=dict)
     tokens: Mapping[int, int] = field(default_factory=dict)  # block -> tokens that join the image's and stay
+    all_tokens: bool = False  # whether the last block computes all of them, not only what makes the feature
     image: float = 0.0  # for each image: choosing and mixing prompts
     step: float = 0.0  # for each batch that is trained on: projecting prompts and updates
     statistics: float = 0.0  # for each image of the statistics after a task, besides its pass
@@ -138,7 +139,8 @@ def of(method: torch.nn.Module, images: int) -> Work:
     extra, vit = method.extra(), method.backbone.vit
     batch = max(1, min(images, getattr(method.config, "batch", 1)))
     read = method.backbone.read
-    return Work(_network(vit, Extra(), read), _network(vit, extra, read) + extra.image, extra, batch)
+    own = _network(vit, extra, None if extra.all_tokens else read)
+    return Work(_network(vit, Extra(), read), own + extra.image, extra, batch)
 
 
 def _network(vit: torch.nn.Module, extra: Extra, read: int | None) -> float:

@@ -34,6 +34,7 @@ LARGE = {
     "seq-adapter": {"bottleneck": 100},
     "ease": {"bottleneck": 100},
     "ranpac": {"bottleneck": 60, "projection": 2000},
+    "esn": {"prompts": 20},
     "coda-prompt": {"components": 30, "prompt_length": 400, "layers": 2},
     "lae": {"pet": "prefix", "prompt_length": 100},
 }
