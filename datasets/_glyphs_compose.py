@@ -2,9 +2,23 @@
 
 Only elementwise IEEE operations (+ - * /) on float64 and PCG64's raw 64-bit stream are used: no sine, no
 reduction whose order depends on the processor, no sampler whose algorithm a numpy release may change.
+
+What the benchmark draws, and what chose it, was written down before any continual method was run on it. Its
+images are renditions that pre-training never saw: a frozen network must be worth less on them than one that
+is adapted, as on photographs. One change that all images share can be learned; what differs from image to
+image destroys. Of the changes tried, the chosen one meets these bounds, measured with held-out training
+images alone (never a test image), over three seeds:
+
+- prompt tuning of all classes at once reaches 75 % or more;
+- nearest class mean of frozen features lies at least 12 points below it (the aim is 20);
+- a linear classifier on frozen features lies at least 5 points below it;
+- sequential prompt tuning over ten tasks forgets at least 10 points.
+
+How methods against forgetting rank plays no part. `tests/benchmarks/glyphs_strengths.py` measures the grid,
+`results/bench/glyphs-strengths.json` has all of it, rejected ones too.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -23,12 +37,14 @@ class Style:
     noise: float  # gray levels in [0, 1], half-width of the noise
     # fraction of images with colored ink on uneven colored paper; the others are dark ink on near-white
     colored: float
+    ruling: float = 0.0  # gray levels by which ruled lines are brighter than what is between them
 
 
 PRETRAINING = Style(
     rotation=0.16, shear=0.20, scale=(0.62, 0.96), shift=1.8, warp=1.0, noise=0.10, colored=0.5
 )
-BENCHMARK = Style(rotation=0.20, shear=0.25, scale=(0.60, 0.96), shift=2.0, warp=1.4, noise=0.16, colored=1.0)
+PLAIN = Style(rotation=0.20, shear=0.25, scale=(0.60, 0.96), shift=2.0, warp=1.4, noise=0.16, colored=1.0)
+RULED = replace(PLAIN, ruling=0.20)
 
 
 class Uniforms:
@@ -60,9 +76,15 @@ def compose(masks: np.ndarray, style: Style, count: int, uniforms: Uniforms) -> 
     paper = np.where(colored, colored_paper, 1.0 - uniforms.draw(count, 1, 1, 1) * 0.12)
     pen = np.where(colored, colored_pen, uniforms.draw(count, 1, 1, 1) * 0.25)
     image = paper + (pen - paper) * ink[..., None]
+    image = image + (_ruled_lines() - 0.5) * style.ruling
     grain = uniforms.draw(3, count, IMAGE_SIZE, IMAGE_SIZE, 3)
     image = image + (grain[0] + grain[1] + grain[2] - 1.5) * (style.noise / 1.5 * 2.0)
     return np.floor(np.clip(image, 0.0, 1.0) * 255.0 + 0.5).astype(np.uint8)
+
+
+def _ruled_lines() -> np.ndarray:
+    """1 on ruled lines and 0 between them, (24, 1, 1): three rows of pixels each, the same on every image."""
+    return (np.arange(IMAGE_SIZE) % 6 < 3).astype(np.float64)[:, None, None]
 
 
 def _distorted(ink: np.ndarray, style: Style, uniforms: Uniforms) -> np.ndarray:
