@@ -2,7 +2,7 @@
 
     python tests/benchmarks/bench_main_job.py [--against CHECKOUT] [-- OPTIONS]
 
-Targets on 2 idle cores: the job under 5 minutes with the image cache empty, a run under 2 GB, `cl-bench
+Targets on 2 idle cores: the job under 2 minutes with the image cache empty, a run under 1.2 GB, `cl-bench
 --help` under 1 second. CHECKOUT is the source at another commit (`git worktree add CHECKOUT COMMIT`), whose
 job is run and timed first, as a ratio; OPTIONS are further ones of this one's job, such as `--set
 precision=fp32`.

@@ -157,15 +157,17 @@ def test_the_embedded_backbone_keeps_the_identity_of_its_records_in_any_file(tmp
         assert {load.load(one).weights_sha256} == recorded
 
 
-def test_the_commands_of_the_reference_find_its_runs():
-    """Up to the versions of core and method, which their records name."""
+def test_the_commands_of_the_reference_name_its_runs():
+    """Up to versions, and to images and settings of the benchmark, which their records name."""
     recorded = {
-        found.spec.run_id(): found.spec
+        (found.spec.order_seed, found.spec.num_tasks): found.spec
         for found in Store(REFERENCE).records()
-        if found.spec.method == "vpt-nsp2"
+        if found.spec.label == "vpt-nsp2" and found.spec.losses
     }
-    versions = {"core_version": 2, "method_version": 1}
     planned = make_plan(Request(methods="nsp2", splits="10", seeds="3", losses=True), "fp32").specs
-    assert {spec.model_copy(update=versions).run_id() for spec in planned} <= recorded.keys() and len(
-        planned
-    ) == 3
+    assert len(planned) == 3
+    for spec in planned:
+        there = recorded[spec.order_seed, spec.num_tasks]
+        named = ("core_version", "method_version", "manifest_digest", "data", "options")
+        same = spec.model_copy(update={name: getattr(there, name) for name in named})
+        assert same.run_id() == there.run_id()

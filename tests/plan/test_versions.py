@@ -126,26 +126,9 @@ def test_all_committed_runs_can_be_believed():
     )
 
 
-def test_plan_and_status_point_at_committed_runs_of_the_older_core(tmp_path, capsys):
-    name = next(
-        record
-        for record in Store(REFERENCE).records()
-        if record.spec.label == "vpt-nsp2" and record.spec.num_tasks == 10
-    ).spec
-    folder = Store(REFERENCE).folder(name).name
-    shutil.copytree(REFERENCE / "runs" / folder, tmp_path / "runs" / folder)
-    words = [
-        "--methods",
-        "nsp2",
-        "--splits",
-        "10",
-        "--seeds",
-        f"{name.order_seed},",
-        "--set",
-        "precision=fp32",
-        "--device",
-        "cpu",
-    ]
+def test_plan_and_status_point_at_runs_of_the_older_core(asked, tmp_path, capsys):
+    results(tmp_path, [twin(asked[0], core_version=2).model_copy(update={"test_sizes": (400,) * 10})])
+    words = ["--methods", "nsp2", "--splits", "10", "--losses", "--set", "precision=fp32", "--device", "cpu"]
     for command in ("status", "check"):
         with pytest.raises(SystemExit):
             main([command, *words, "--results", str(tmp_path)])
