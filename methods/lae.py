@@ -107,12 +107,6 @@ class LAE(EditTuning):
         both = replace(both, rate=lambda done, group: self.rate(frozen + done))
         return [phase for phase in (alone, both) if phase.passes]
 
-    def head_loss(self, batch: Batch, task: TaskInfo) -> Tensor:
-        """The same loss, of which the head alone gets a gradient."""
-        with torch.no_grad():
-            features = self.features(batch)
-        return self.cross_entropy(features, batch, task)
-
     def joined(self, head_adam: optim.Optimizer, task: TaskInfo) -> optim.Optimizer:
         """An Adam for all that is trained, which has the head's moments and starts theta_on's anew."""
         adam = self.make_optimizer(task)

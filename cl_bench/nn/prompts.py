@@ -1,5 +1,7 @@
 """Prompts and prefixes: what image tokens attend to besides themselves."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -103,6 +105,29 @@ class TunedPrefixes(nn.Module, Edits):
         scaled = (scale * part[l] for scale, part in zip(self.scale[l], (self.K, self.V), strict=True))
         extra = tuple(split_heads(block.attn, part) for part in scaled)  # (H, m, d)
         return attention_beside(block.attn, x, extra, read, block.norm1)
+
+
+class SharedPrefixes(nn.Module, Edits):
+    """Prefixes of the first blocks, of these lengths and the same for all images, drawn from U(0, 1).
+
+    Block l has P_l (L_l, D): its first half are keys, the others values.
+    """
+
+    def __init__(self, lengths: Sequence[int], width: int, generator: torch.Generator):
+        super().__init__()
+        drawn = [torch.empty(length, width).uniform_(0, 1, generator=generator) for length in lengths]
+        self.P = nn.ParameterList(map(nn.Parameter, drawn))
+
+    def keys_values(self, l: int, block: nn.Module) -> tuple[Tensor, Tensor] | None:
+        """k, v (H, L_l / 2, d)."""
+        if l >= len(self.P):
+            return None
+        K, V = self.P[l].chunk(2)
+        return split_heads(block.attn, K), split_heads(block.attn, V)
+
+    def keys(self) -> dict[int, int]:
+        """How many there are in each block."""
+        return {l: len(P) // 2 for l, P in enumerate(self.P)}
 
 
 def without_permute(K: Tensor, V: Tensor) -> tuple[Tensor, Tensor]:

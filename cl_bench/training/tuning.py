@@ -8,6 +8,7 @@ baselines that every method has to beat, and, with all classes as one task, the 
 from abc import abstractmethod
 from typing import Literal
 
+import torch
 from pydantic import Field
 from torch import Tensor, nn, optim
 from torch.nn import functional as F
@@ -61,6 +62,12 @@ class Tuning(GradientMethod):
     def loss(self, batch: Batch, task: TaskInfo) -> Tensor:
         """CE of the scores of images as the network is now."""
         return self.cross_entropy(self.features(batch), batch, task)
+
+    def head_loss(self, batch: Batch, task: TaskInfo) -> Tensor:
+        """The same loss, of which the head alone gets a gradient."""
+        with torch.no_grad():
+            features = self.features(batch)
+        return self.cross_entropy(features, batch, task)
 
     def cross_entropy(self, features: Tensor, batch: Batch, task: TaskInfo) -> Tensor:
         """CE(z / tau, y) over the classes of the current task, z of features (B, D)."""

@@ -1,9 +1,10 @@
-"""Prompts that join an image's tokens."""
+"""Prompts that join an image's tokens, and prefixes among the keys and values of its attention."""
 
 import torch
 import toys
 
-from cl_bench.nn.prompts import JoinedPrompts
+from cl_bench.nn.edits import Edits
+from cl_bench.nn.prompts import JoinedPrompts, SharedPrefixes
 
 
 def test_prompts_join_behind_the_class_token_and_stay_in_all_blocks_behind():
@@ -17,3 +18,16 @@ def test_prompts_join_behind_the_class_token_and_stay_in_all_blocks_behind():
     x = vit.blocks[2](torch.cat([x[:, :1], second, x[:, 1:]], dim=1))
     assert found.shape == (4, 5 + 2 + 5, 32)
     assert torch.allclose(found, x, atol=1e-5)
+
+
+def test_shared_prefixes_are_keys_and_values_of_the_first_blocks_as_they_are():
+    trunk, x = toys.backbone(), torch.randn(3, 5, 32)
+    prefixes = SharedPrefixes([6], 32, torch.Generator().manual_seed(0))
+    block, [P] = trunk.vit.blocks[0], prefixes.P
+    q, k, v = block.attn.qkv(block.norm1(x)).chunk(3, dim=-1)
+    k, v = torch.cat([P[:3].expand(3, -1, -1), k], dim=1), torch.cat([P[3:].expand(3, -1, -1), v], dim=1)
+    heads = [slice(0, 16), slice(16, 32)]
+    mixed = [(q[..., h] @ k[..., h].mT / 4).softmax(dim=-1) @ v[..., h] for h in heads]
+    expected = block.attn.proj(torch.cat(mixed, dim=-1))
+    assert torch.allclose(prefixes.attend(0, block, x), expected, atol=1e-5)
+    assert torch.equal(prefixes.attend(1, block, x), Edits().attend(1, block, x))

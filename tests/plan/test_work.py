@@ -35,6 +35,7 @@ LARGE = {
     "ease": {"bottleneck": 100},
     "ranpac": {"bottleneck": 60, "projection": 2000},
     "esn": {"prompts": 20},
+    "ovor": {"g_length": 200, "e_length": 400, "g_layers": 1, "e_layers": 1},
     "coda-prompt": {"components": 30, "prompt_length": 400, "layers": 2},
     "lae": {"pet": "prefix", "prompt_length": 100},
 }
