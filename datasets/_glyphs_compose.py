@@ -3,11 +3,11 @@
 Only elementwise IEEE operations (+ - * /) on float64 and PCG64's raw 64-bit stream are used: no sine, no
 reduction whose order depends on the processor, no sampler whose algorithm a numpy release may change.
 
-What the benchmark draws, and what chose it, was written down before any continual method was run on it. Its
-images are renditions that pre-training never saw: a frozen network must be worth less on them than one that
-is adapted, as on photographs. One change that all images share can be learned; what differs from image to
-image destroys. Of the changes tried, the chosen one meets these bounds, measured with held-out training
-images alone (never a test image), over three seeds:
+What chose the benchmark's style was written down before any rank of methods was seen. Its images are
+renditions that pre-training never saw: a frozen network must be worth less on them than one that is adapted,
+as on photographs. One change that all images share can be learned; what differs from image to image
+destroys. Of the changes tried, the chosen one meets these bounds, measured with held-out training images
+alone (never a test image), over three seeds:
 
 - prompt tuning of all classes at once reaches 75 % or more;
 - nearest class mean of frozen features lies at least 12 points below it (the aim is 20);

@@ -3,7 +3,9 @@
     python tests/benchmarks/glyphs_strengths.py [--only ruled-0.2,turned] [--seeds 2024,2025,2026]
         [--measures simplecil,linear-probe,vpt-joint,vpt-seq] [--jobs 2] [--out FILE.json]
 
-The rules stand in `datasets/_glyphs_compose.py`; `results/bench/glyphs-strengths.json` holds the whole grid.
+The rules stand in `datasets/_glyphs_compose.py`; `results/bench/glyphs-strengths.json` holds the whole grid:
+the search, with one seed, settings of its own that stand beside each number, and changes drawn by a first
+form of this script (a turn inside the composer, not of the masks), then the chosen one with three seeds.
 Of every class's training images a quarter is held out by seed, as with `cl-bench run --validation 0.25`; no
 test image is composed. Settings are those of `--dataset glyphs`.
 """
