@@ -23,6 +23,7 @@ from cl_bench.data.stream import StreamInfo, TaskInfo
 from cl_bench.errors import InputError
 from cl_bench.nn.backbone import Backbone
 from cl_bench.nn.heads import HeadInit
+from cl_bench.nn.pool import attended_cosines
 from cl_bench.nn.prompts import Prefixes
 from cl_bench.nn.subspaces import orthogonality_loss, orthonormal_beside
 from cl_bench.training.phase import coda_cosine
@@ -106,10 +107,9 @@ class CodaPrompt(QueryTuning):
         return [self.A[-1], self.K[-1], self.P[-1]]
 
     def weights(self, q: Tensor, layer: int) -> Tensor:
-        """w (B, n) of all components so far: cos(q * A_i, K_i) without the (B, n, D) array of products."""
+        """w (B, n) of all components so far: cos(q * A_i, K_i)."""
         A, K = (torch.cat([part[layer] for part in parts]) for parts in (self.A, self.K))  # (n, D)
-        lengths = (q.square() @ A.square().T).sqrt() * K.norm(dim=1)
-        return q @ (A * K).T / lengths.clamp(min=1e-12)
+        return attended_cosines(q, A, K)
 
     def prefixes(self, q: Tensor) -> Prefixes:
         """Keys and values (B, L / 2, D) of the prompted blocks."""

@@ -7,6 +7,7 @@ lessons at a time.
 
 import gc
 import re
+from dataclasses import replace
 from types import ModuleType
 
 import numpy as np
@@ -243,15 +244,24 @@ def test_what_an_old_head_says_of_a_feature_stays_as_learned(name):
 def test_a_loss_or_parameter_that_is_not_finite_fails_the_run(name):
     stream = toys.stream(TASKS[1], joint=toys.method_class(name).joint)
     method = toys.method(name, 1)
-    original, method.loss = method.loss, lambda *arguments: original(*arguments) * np.nan
-    with pytest.raises(RunFailed, match="task 1 became nan in pass 1"):
+    spoil(method, lambda phase: replace(phase, loss=lambda batch: phase.loss(batch) * np.nan))
+    with pytest.raises(RunFailed, match="task 1 became nan in pass 1;"):
         toys.learn(method, stream)
     method = toys.method(name, 1, passes=1, batch=1000)
-    trained = (p for p in method.parameters() if p.requires_grad)
-    # the one loss is finite, what its step leaves is not
-    method.after_backward = lambda task: next(trained).grad.fill_(np.inf)
+
+    def fill():
+        """The one loss is finite, what its step leaves is not."""
+        next(p.grad for p in method.parameters() if p.grad is not None).fill_(np.inf)
+
+    spoil(method, lambda phase: replace(phase, after_backward=fill))
     with pytest.raises(RunFailed, match="ended with parameters that are not finite"):
         toys.learn(method, stream)
+
+
+def spoil(method, change):
+    """Change every phase of a method."""
+    phases = method.phases
+    method.phases = lambda task: [change(phase) for phase in phases(task)]
 
 
 def test_scores_that_are_not_finite_fail_the_run():

@@ -16,6 +16,15 @@ def cosines(queries: Tensor, keys: Tensor) -> Tensor:
     return F.normalize(queries, dim=1) @ F.normalize(keys, dim=1).T
 
 
+def attended_cosines(queries: Tensor, attention: Tensor, keys: Tensor) -> Tensor:
+    """cos(q_b * A_i, K_i), (B, S), of queries (B, D), attention vectors and keys (S, D).
+
+    It does without the (B, S, D) array of products.
+    """
+    lengths = (queries.square() @ attention.square().T).sqrt() * keys.norm(dim=1)
+    return queries @ (attention * keys).T / lengths.clamp(min=1e-12)
+
+
 def nearest(similarity: Tensor, count: int) -> Tensor:
     """Positions (B, count) of each row's largest entries (B, S), largest first; of equal ones the lower."""
     return similarity.sort(dim=1, descending=True, stable=True).indices[:, :count]

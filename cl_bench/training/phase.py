@@ -32,6 +32,7 @@ class Phase:
     # forward-equivalents of an image: one forward and one backward to the inputs; 3 where all weights get a
     # gradient, 1 where nothing in the network gets one
     forwards: int = 2
+    asks: bool = True  # whether its loss asks for un-prompted features, where a method does
 
     def image_passes(self, images: int) -> int:
         """Images that pass forward and backward on a task of so many images; in constant time."""

@@ -104,9 +104,9 @@ class QueryTuning(GradientMethod):
 
         These are one an image where images enter unchanged, else one a step and one for statistics.
         """
-        asked = self.trained_images(task, images)
+        asked = sum(phase.image_passes(images) for phase in self.phases(task) if phase.asks)
         asked += self.statistics_query * self.statistics_images(task, images)
-        return super().forwards(task, images, augmented) + (asked if augmented else images)
+        return super().forwards(task, images, augmented) + self.queries * (asked if augmented else images)
 
     def adam_settings(self) -> dict:
         """The learning rate; no weight decay, betas 0.9 and 0.999."""
@@ -142,7 +142,11 @@ class QueryTuning(GradientMethod):
 
     def predict(self, batch: Batch) -> Tensor:
         """Scores of all classes seen, (B, K_seen), or of all of the stream with `eval_classes=all`."""
-        return self.classify(self.represent(batch.images, batch.frozen_features(self.backbone)))
+        return self.classify(self.represent(batch.images, self.query(batch)))
+
+    def query(self, batch: Batch) -> Tensor | None:
+        """q (B, D), None where the method asks for none."""
+        return batch.frozen_features(self.backbone) if self.queries else None
 
     def classify(self, features: Tensor) -> Tensor:
         """Scores of features (B, D)."""
