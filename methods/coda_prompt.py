@@ -122,7 +122,7 @@ class CodaPrompt(QueryTuning):
 
     def loss(self, batch: Batch, task: TaskInfo) -> Tensor:
         """CE over the current task's classes, and the orthogonality penalty where it has a weight."""
-        prefixes = self.prefixes(batch.frozen_features(self.backbone))
+        prefixes = self.prefixes(self.query(batch))
         self.lengths = prefixes.mean_norms()
         loss = self.cross_entropy(self.backbone.features(batch.images, prefixes), batch.labels, task)
         return loss + self.config.ortho_mu * self.penalty() if self.config.ortho_mu else loss

@@ -115,7 +115,7 @@ class DualPrompt(QueryTuning):
 
     def loss(self, batch: Batch, task: TaskInfo) -> Tensor:
         """CE over the current task's classes minus the pull of the chosen key toward the queries."""
-        similarity = cosines(batch.frozen_features(self.backbone), self.k)  # (B, S)
+        similarity = cosines(self.query(batch), self.k)  # (B, S)
         ids = nearest(similarity.detach()[:, : self.tasks_seen], 1)
         self.count("nearest", ids, self.S)
         if task.index < self.S:

@@ -114,7 +114,7 @@ class L2P(QueryTuning):
 
     def loss(self, batch: Batch, task: TaskInfo) -> Tensor:
         """CE over the current task's classes minus the pull of the chosen keys toward the queries."""
-        similarity = cosines(batch.frozen_features(self.backbone), self.K)  # (B, S)
+        similarity = cosines(self.query(batch), self.K)  # (B, S)
         chosen = self.choose(similarity.detach(), self.config.batchwise_train)
         self.count("selected", chosen.ids, self.config.pool_size, len(batch) // len(chosen.ids))
         pulled = similarity.gather(1, chosen.ids.expand(len(batch), -1)).sum(1).mean()
@@ -143,7 +143,7 @@ class L2P(QueryTuning):
     ) -> Iterator[tuple[Tensor, Tensor, Chosen]]:
         """Images, queries, and the prompts of prediction, in one plain pass over the task or given rows."""
         for batch in trainer.plain(task, self.statistics_batch, rows):
-            q = batch.frozen_features(self.backbone)
+            q = self.query(batch)
             yield batch.images, q, self.choose(cosines(q, self.K), self.config.batchwise_eval)
 
 

@@ -21,12 +21,15 @@ class Batch:
         return len(self.images)
 
     @torch.no_grad()
-    def frozen_features(self, backbone: Backbone) -> Tensor:
+    def frozen_features(self, backbone: Backbone, normed: bool = True) -> Tensor:
         """Features (B, D) of the un-prompted network, without gradient: the query of prompt pools.
 
-        Looked up where they are known, else one more forward pass.
+        Looked up where they are known, else one more forward pass. Without `normed` they are class tokens
+        before the last norm.
         """
-        return backbone.frozen_features(self.images) if self.known is None else self.known.of(backbone)
+        if self.known is None:
+            return backbone.frozen_features(self.images, normed)
+        return self.known.of(backbone, normed)
 
     def split(self, size: int) -> list["Batch"]:
         """Parts of at most `size` images."""

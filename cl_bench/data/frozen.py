@@ -23,20 +23,22 @@ class FrozenFeatures:
     def __init__(self, sizes: Sequence[int], inputs: Callable[[np.ndarray], Tensor]):
         """`sizes` are the lengths of the parts; `inputs` returns the network input of positions."""
         self._bounds, self._inputs = np.concatenate([[0], np.cumsum(sizes)]), inputs
-        # features, and the parts that are computed
-        self._kept: WeakKeyDictionary[nn.Module, tuple[Tensor, set[int]]] = WeakKeyDictionary()
+        # by whether they are normed: features, and the parts that are computed
+        self._kept: WeakKeyDictionary[nn.Module, dict[bool, tuple[Tensor, set[int]]]] = WeakKeyDictionary()
 
-    def of(self, backbone: nn.Module, positions: np.ndarray) -> Tensor:
+    def of(self, backbone: nn.Module, positions: np.ndarray, normed: bool) -> Tensor:
         """Features (B, D) of positions."""
-        if backbone not in self._kept:
+        kept = self._kept.setdefault(backbone, {})
+        if normed not in kept:
             device = next(backbone.parameters()).device
-            self._kept[backbone] = (torch.zeros(self._bounds[-1], backbone.width, device=device), set())
-        features, computed = self._kept[backbone]
+            kept[normed] = (torch.zeros(self._bounds[-1], backbone.width, device=device), set())
+        features, computed = kept[normed]
         for part in set((np.searchsorted(self._bounds, positions, side="right") - 1).tolist()) - computed:
             with network_in("fp32"):  # whoever asks first
                 for start in range(self._bounds[part], self._bounds[part + 1], BATCH):
                     batch = np.arange(start, min(start + BATCH, self._bounds[part + 1]))
-                    features[batch[0] : batch[-1] + 1] = backbone.features(self._inputs(batch))
+                    found = backbone.frozen_features(self._inputs(batch), normed)
+                    features[batch[0] : batch[-1] + 1] = found
             computed.add(part)
         return features[uploaded(positions, features.device)]
 
@@ -51,9 +53,9 @@ class Known:
     def __init__(self, features: FrozenFeatures, positions: np.ndarray):
         self._features, self._positions = features, positions
 
-    def of(self, backbone: nn.Module) -> Tensor:
-        """Features (B, D) that the network gives the images."""
-        return self._features.of(backbone, self._positions)
+    def of(self, backbone: nn.Module, normed: bool = True) -> Tensor:
+        """Features (B, D) that the network gives the images, or class tokens before its last norm."""
+        return self._features.of(backbone, self._positions, normed)
 
     def __getitem__(self, part: slice) -> "Known":
         return Known(self._features, self._positions[part])

@@ -87,12 +87,14 @@ class Backbone(nn.Module):
         return 1 if self.vit.has_class_token and self.vit.global_pool == "token" else None
 
     @torch.no_grad()
-    def frozen_features(self, images: Tensor) -> Tensor:
+    def frozen_features(self, images: Tensor, normed: bool = True) -> Tensor:
         """Features (B, D) of the un-prompted network, without gradient: the query of prompt pools.
 
-        See `Batch.frozen_features`.
+        Without `normed` class tokens before the last norm. See `Batch.frozen_features`.
         """
-        return self.features(images)
+        if normed:
+            return self.features(images)
+        return through_blocks(self.vit, embedded(self.vit, images), read=1)[:, 0]
 
 
 def require_class_token(backbone: Backbone, method: str) -> None:

@@ -5,6 +5,7 @@ import pytest
 import torch
 import toys
 
+from cl_bench.data.batch import Batch
 from cl_bench.nn.edits import NONE
 
 TASKS = [[2, 0], [1, 3, 4], [5, 6]]
@@ -69,6 +70,16 @@ def test_cached_features_are_those_of_the_network_in_any_order():
     assert torch.allclose(batch.frozen_features(trunk), trunk.features(batch.images), atol=1e-5)
     whole = torch.cat([part.frozen_features(trunk) for part in task.plain(7)])
     assert torch.equal(whole[chosen], batch.frozen_features(trunk))
+
+
+def test_class_tokens_before_the_last_norm_are_kept_beside_features():
+    task, trunk = toys.stream(TASKS).task(1), toys.backbone()
+    for batch in task.plain(7):
+        tokens = batch.frozen_features(trunk, normed=False)
+        anew = Batch(batch.images).frozen_features(trunk, normed=False)
+        assert torch.allclose(tokens, anew, atol=1e-5)
+        assert torch.allclose(trunk.vit.norm(tokens), batch.frozen_features(trunk), atol=1e-6)
+        assert not torch.allclose(tokens, batch.frozen_features(trunk), atol=1e-2)
 
 
 def test_two_networks_never_share_features_and_test_images_tell_neither_label_nor_place():
