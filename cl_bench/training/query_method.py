@@ -7,6 +7,7 @@ without weight decay, new for every task; global gradient norm clipped.
 """
 
 from abc import abstractmethod
+from functools import cached_property
 from typing import Literal
 
 import torch
@@ -52,8 +53,6 @@ class QueryTuning(GradientMethod):
         super().__init__(config, backbone, stream)
         require_class_token(backbone, self.display)
         self.head = TaskHeads(backbone.width)
-        sizes = stream.task_sizes if config.eval_classes == "all" else []
-        self.unlearned = [self._new_head(*size) for size in enumerate(sizes)]
         self.counts: dict[str, Tensor] = {}
 
     @abstractmethod
@@ -76,6 +75,11 @@ class QueryTuning(GradientMethod):
 
     def _head_generator(self, index: int) -> torch.Generator:
         return seeds.generator(self.stream.init_seed, "head", index)
+
+    @cached_property
+    def unlearned(self) -> list[tuple[Tensor, Tensor]]:
+        """The heads with which tasks will start, where a method may know their classes beforehand."""
+        return [self._new_head(*size) for size in enumerate(self.stream.task_sizes)]
 
     def _new_head(self, index: int, classes: int) -> tuple[Tensor, Tensor]:
         """Weight and bias with which a task will start."""
@@ -150,5 +154,9 @@ class QueryTuning(GradientMethod):
 
     def classify(self, features: Tensor) -> Tensor:
         """Scores of features (B, D)."""
+        return self.all_scores(features) if self.config.eval_classes == "all" else self.head(features)
+
+    def all_scores(self, features: Tensor) -> Tensor:
+        """Scores (B, K) of features among all classes of the stream, those to come by untrained heads."""
         to_come = [F.linear(features, weight, bias) for weight, bias in self.unlearned[self.tasks_seen :]]
         return torch.cat([self.head(features), *to_come], dim=1)
