@@ -1,5 +1,6 @@
 """Toy networks and inputs of the published implementations' numbers, as in folder `shared/oracle`."""
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +10,10 @@ from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor
 
 from cl_bench.config import BackboneSpec
+from cl_bench.data.batch import Batch
 from cl_bench.data.stream import StreamInfo, TaskInfo
 from cl_bench.nn.backbone import Backbone
+from cl_bench.training.trainer import Trainer
 
 FOLDER = Path(__file__).resolve().parents[2] / "shared" / "oracle"
 HERE = pytest.mark.skipif(not FOLDER.is_dir(), reason="the oracle folder is not here")
@@ -79,6 +82,18 @@ def task(index: int) -> TaskInfo:
 def labels(index: int, count: int = 8) -> Tensor:
     """0, 1, 2, 0, ... within the task."""
     return torch.arange(count) % CLASSES + CLASSES * index
+
+
+class Plain(Trainer):
+    """A trainer whose images for statistics are a task's, by a function of it, in order."""
+
+    def __init__(self, images_of: Callable[[TaskInfo], Batch]):
+        super().__init__(data_seed=0)
+        self.images_of = images_of
+
+    def plain(self, task: TaskInfo, batch: int, chosen=None, shared=False, networks=1) -> Iterator[Batch]:
+        with torch.no_grad():
+            yield from self.images_of(task).split(batch)
 
 
 def close(found: Tensor, expected: np.ndarray, tolerance: float) -> bool:

@@ -1,7 +1,5 @@
 """Tasks of four classes, and the steps of adapters and a cosine head on their images in order."""
 
-from collections.abc import Iterator
-
 import oracle
 import pytest
 import torch
@@ -11,7 +9,6 @@ from cl_bench.data.stream import TaskInfo
 from cl_bench.nn.adapter import Adapters
 from cl_bench.nn.heads import CosineHeads
 from cl_bench.training.phase import Phase
-from cl_bench.training.trainer import Trainer
 
 IMAGES, CLASSES, TASKS = 24, 4, 3
 BATCH, PASSES, RATE = 10, 3, 0.2
@@ -22,14 +19,6 @@ CLOSE = 2e-5  # of the largest value
 class Place(TaskInfo):
     def __len__(self) -> int:
         return IMAGES
-
-
-class Plain(Trainer):
-    """A trainer whose images for statistics are the task's in order."""
-
-    def plain(self, task: TaskInfo, batch: int, chosen=None, shared=False, networks=1) -> Iterator[Batch]:
-        with torch.no_grad():
-            yield from batch_of(task).split(batch)
 
 
 def place(index: int) -> Place:

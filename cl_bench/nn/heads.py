@@ -26,6 +26,18 @@ def new_head(width: int, classes: int, init: HeadInit, generator: torch.Generato
     return head
 
 
+def transferred(rows: Tensor, means: Tensor, width: int, temperature: float) -> Tensor:
+    """Rows (n, D) of new classes, mixed from the rows (K, D) of old ones, by class means (K + n, D).
+
+    Each group of `width` features is mixed by itself, by the softmax of its cosines over a temperature
+    (Kurniawan et al., "Evolving Parameterized Prompt Memory for Continual Learning", AAAI 2024).
+    """
+    units = F.normalize(means.unflatten(1, (-1, width)), dim=2)  # (K + n, D / width, width)
+    old, new = units[: len(rows)], units[len(rows) :]
+    weights = (torch.einsum("ngd,kgd->gnk", new, old) / temperature).softmax(dim=2)
+    return torch.einsum("gnk,kgd->ngd", weights, rows.unflatten(1, (-1, width))).flatten(1)
+
+
 class TaskHeads(nn.Module):
     """Heads (c_t, D) with bias; head t is trained in task t only.
 

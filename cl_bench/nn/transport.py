@@ -1,6 +1,9 @@
 """Optimal transport, exactly: the cheapest way to bring the mass of some points to others."""
 
 import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
 
 ROUNDING = 1e-12  # of the mean mass of a row: what is less counts as nothing
 
@@ -17,6 +20,20 @@ def transport_plan(supply: np.ndarray, demand: np.ndarray, cost: np.ndarray) -> 
     while moved.unfinished():
         moved.send(moved.cheapest_ways())
     return moved.plan()
+
+
+def matching(units: Tensor, seen: Tensor, reference: Tensor) -> Tensor:
+    """T (n, n), columns adding up to 1: which of n units, by share, stand for each unit of a reference.
+
+    A unit's mass is the length of its weights (n, k) in the 1-norm; what it costs to match two is the squared
+    distance of their directions, those of `seen`, the units as they are compared (Singh & Jaggi, "Model
+    Fusion via Optimal Transport", NeurIPS 2020).
+    """
+    supply, demand = (F.normalize(rows.abs().sum(dim=1) + 1e-9, p=1, dim=0) for rows in (units, reference))
+    a, b = (F.normalize(rows, dim=1, eps=1e-9) for rows in (seen, reference))
+    cost = a.square().sum(dim=1)[:, None] + b.square().sum(dim=1) - 2 * a @ b.T
+    T = torch.from_numpy(transport_plan(*(part.double().cpu().numpy() for part in (supply, demand, cost))))
+    return (T / (T.sum(dim=0) + 1e-7)).to(units)
 
 
 class _Ways:

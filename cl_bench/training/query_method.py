@@ -99,6 +99,10 @@ class QueryTuning(GradientMethod):
         """CE over the current task's classes."""
         return F.cross_entropy(self.head.current(features), labels - task.first_label)
 
+    def loss(self, batch: Batch, task: TaskInfo) -> Tensor:
+        """CE over the current task's classes, unless a subclass adds to it."""
+        return self.cross_entropy(self.represent(batch.images, self.query(batch)), batch.labels, task)
+
     def trained_parameters(self) -> list[torch.nn.Parameter]:
         """What is trained, then weight and bias of the current head."""
         return [*self.trained_prompts(), *self.head.heads[-1].parameters()]

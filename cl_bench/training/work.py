@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 EIGEN = 10  # multiply-adds of a decomposition of an n x n matrix, in n^3
+PLAN = 20  # what an exact transport plan between n points and n takes as long as, in n^3 multiply-adds
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,20 @@ def of_components(layers: int, components: int, length: int, width: int) -> Extr
     weighing, mixing = 2.0, float(length)
     image = layers * float(components) * width * (weighing + mixing)
     return Extra(keys=dict.fromkeys(range(layers), length // 2), image=image)
+
+
+def of_memory(V: torch.Tensor, U: torch.Tensor) -> Extra:
+    """Prompts U relu(V q) that join an image's tokens and stay, and plans between outputs after a task.
+
+    V is (L, h, D), U (L, m D, h).
+    """
+    (layers, h, D), outputs = map(float, V.shape), float(U.shape[1])
+    return Extra(
+        tokens=dict.fromkeys(range(len(V)), U.shape[1] // V.shape[2]),
+        image=layers * h * (D + outputs),
+        task=PLAN * layers * outputs**3,
+        working_bytes=3 * 8 * outputs**2,
+    )
 
 
 def of_ridge(image: float, length: int) -> Extra:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from cl_bench.methods.ranpac import RanPAC
 from cl_bench.methods.simplecil import SimpleCIL
-from oracle_adapters import OPTIONS, TASKS, Plain, fill, learn, place
+from oracle_adapters import OPTIONS, TASKS, batch_of, fill, learn, place
 
 from cl_bench.data.batch import Batch
 from cl_bench.data.stream import StreamInfo
@@ -23,7 +23,7 @@ def test_class_means_and_their_cosines_are_the_public_codes():
     )
     for index in range(TASKS):
         method.grow(place(index))
-        method.end_task(place(index), Plain(data_seed=0))
+        method.end_task(place(index), oracle.Plain(batch_of))
         assert oracle.close(method.prototypes.means, numbers[f"s_t{index}_proto"], 2e-5)
         assert oracle.close(method.predict(test), numbers[f"s_t{index}_scores"], 2e-5)
 
@@ -47,7 +47,7 @@ def test_ranpac_adapts_regresses_and_predicts_as_the_authors_code(prefix, projec
         if index == 0:
             [phase] = method.phases(task)
             learn(method.edits, method.head, phase, task, numbers)
-        method.end_task(task, Plain(data_seed=0))
+        method.end_task(task, oracle.Plain(batch_of))
         t = f"{prefix}t{index}"
         assert oracle.close(
             method.backbone.features(test.images, method.edits), numbers[f"{t}_features"], 2e-5

@@ -4,7 +4,7 @@ import oracle
 import pytest
 import torch
 from cl_bench.methods.ease import Ease
-from oracle_adapters import CLOSE, OPTIONS, TASKS, Plain, fill, learn, place
+from oracle_adapters import CLOSE, OPTIONS, TASKS, batch_of, fill, learn, place
 
 from cl_bench.data.batch import Batch
 from cl_bench.data.stream import StreamInfo, TaskInfo
@@ -26,7 +26,7 @@ def test_three_tasks_are_learned_completed_and_scored_as_by_the_public_code(pref
         fill(adapters, index)
         [phase] = method.phases(task)
         learn(adapters, method.head, phase, task, numbers)
-        method.end_task(task, Plain(data_seed=0))
+        method.end_task(task, oracle.Plain(batch_of))
         features.append(method.backbone.features(test.images, adapters))
         assert oracle.close(torch.cat(features, dim=1), numbers[f"{t}_features"], CLOSE)
         assert torch.equal(method.subspaces(test)[:, int(beta > 0) :], torch.stack(features, dim=1))

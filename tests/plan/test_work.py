@@ -33,6 +33,7 @@ LARGE = {
     "seq-lora": {"rank": 60},
     "seq-adapter": {"bottleneck": 100},
     "ease": {"bottleneck": 100},
+    "evoprompt": {"prompt_length": 20, "hidden": 60},
     "ranpac": {"bottleneck": 60, "projection": 2000},
     "esn": {"prompts": 20},
     "ovor": {"g_length": 200, "e_length": 400, "g_layers": 1, "e_layers": 1},
