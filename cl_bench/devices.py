@@ -51,14 +51,16 @@ def places(
 ) -> list[Place]:
     """One place for each of `jobs` runs at a time; by default one per core, or `per_gpu` on every GPU.
 
-    There are no more than runs. Raises InputError where a run cannot have `gpus_per_run` GPUs of its own.
+    There are no more than runs. They have cores of their own where together they take all: others are left to
+    the system, since another command may be on the first ones. Raises InputError where a run cannot have
+    `gpus_per_run` GPUs of its own.
     """
     if gpus_per_run > 1:
         found = _groups(found, per_gpu, gpus_per_run)
     here = sorted(cores())
     count = jobs or max(1, min(runs, len(here) if found == ["cpu"] else len(found) * per_gpu))
     threads = threads or share(count * gpus_per_run)
-    pinned = found == ["cpu"] and count * threads <= len(here)
+    pinned = found == ["cpu"] and count * threads == len(here)
     made = []
     for index in range(min(count, max(1, runs))):
         own = frozenset(here[index * threads : (index + 1) * threads]) if pinned else None

@@ -82,6 +82,13 @@ def test_places_share_the_cores_and_never_outnumber_the_runs():
     assert len(places(["cuda:0", "cuda:2"], 2, per_gpu=3)) == 2
 
 
+def test_runs_that_leave_cores_free_are_not_kept_on_the_first_ones(monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: {0, 1, 2, 3}, raising=False)
+    assert [place.cores for place in places(["cpu"], 9, jobs=2, threads=1)] == [None, None]
+    assert [place.cores for place in places(["cpu"], 9, jobs=2)] == [{0, 1}, {2, 3}]
+    assert [place.cores for place in places(["cpu"], 9, jobs=3, threads=2)] == [None] * 3
+
+
 @pytest.mark.parametrize("asked", ["cuda:7", "cpu,cuda:7", "gpu", "", "cpu,cpu,x", "cuda"])
 def test_devices_that_do_not_exist_are_refused(asked):
     with pytest.raises(InputError, match="--device"):
