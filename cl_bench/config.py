@@ -29,6 +29,7 @@ class BackboneSpec(Strict):
     name: str  # full timm tag, or the name a data set plugin gives
     architecture: dict | None = None  # timm VisionTransformer arguments, where timm has no name for it
     weights: str | None = None  # local file; None means timm's own download
+    text_weights: str | None = None  # the same of a text tower that is another model's
     image_size: int
     mean: tuple[float, float, float]
     std: tuple[float, float, float]

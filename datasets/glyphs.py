@@ -79,7 +79,7 @@ class Glyphs(Source):
     PRESET = {
         "vpt-*": {**PASSES, "learning_rate": 0.03, "temperature": 4.0, "epoch_mode": "plain"},
         "l2p*": {**PASSES, "learning_rate": 0.01},
-        "dualprompt*": {**PASSES, "learning_rate": 0.01},
+        "dualp*": {**PASSES, "learning_rate": 0.01},
         "coda-prompt": {**PASSES, "learning_rate": 0.01},
         "linear-probe": {**PASSES, "learning_rate": 0.01},
     }

@@ -118,7 +118,8 @@ def equal(a: dict, b: dict, skip: str = "\n") -> bool:
 
 def backbone_for(name: str) -> Backbone:
     """The toy backbone that a method can work with."""
-    return clip_backbone() if name.startswith("clip-") else backbone()
+    reads = name != README_EXAMPLE and registry.method_class(name).needs_names
+    return clip_backbone() if reads or name.startswith("clip-") else backbone()
 
 
 def images(per_class: int, classes: int, seed: int, size: int = 16) -> ImageSet:

@@ -10,6 +10,7 @@ from cl_bench.errors import InputError
 from cl_bench.text.user_text import composed, read
 
 SHOWN = 3  # classes whose sentences are shown
+ADVICE = "give names with folder:PATH?names=FILE, a line a class: its folder, then its name"
 # no words for a class: such as n01440764, 001.Black_footed_Albatross, c12
 CODE = re.compile(r"n\d{8}|\d+([ ._-].*)?|[A-Za-z]?\d+")
 
@@ -43,9 +44,18 @@ def sentences(source: Source) -> tuple[list[str], list[str]]:
     shown = ", ".join(f'"{templates[0].format(name)}"' for name in names[:SHOWN])
     of = f"{len(names)} classes, {len(templates)} sentence{'s' * (len(templates) > 1)} each"
     remarks = [f"{source.name}: the text tower reads {shown}{', ...' * (len(names) > SHOWN)} ({of})"]
+    alike = _codes(names)
+    return remarks, [f"{source.name}: {alike}, of which a text tower knows little; {ADVICE}"] if alike else []
+
+
+def require_names(source: Source, method: str) -> None:
+    """Raise InputError where class names are codes, for a method that learns from what they mean."""
+    if alike := _codes(source.text_names()):
+        raise InputError(f"{method} learns from class names, and of {source.name} {alike}; {ADVICE}")
+
+
+def _codes(names: Sequence[str]) -> str:
+    """How many names are codes, and which; "" where none is."""
     codes = [name for name in names if CODE.fullmatch(name)]
-    if not codes:
-        return remarks, []
-    alike = f"{len(codes)} of {len(names)} class names look like codes ({', '.join(codes[:SHOWN])})"
-    what_to_do = "give names with folder:PATH?names=FILE, a line a class: its folder, then its name"
-    return remarks, [f"{source.name}: {alike}, of which a text tower knows little; {what_to_do}"]
+    look = f"{len(codes)} of {len(names)} class names look like codes ({', '.join(codes[:SHOWN])})"
+    return look if codes else ""

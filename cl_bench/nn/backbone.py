@@ -15,7 +15,7 @@ from cl_bench.nn.forward import embedded, last_norm, through_blocks
 class Backbone(nn.Module):
     """A frozen ViT in evaluation mode, with the size and normalization of its input.
 
-    CLIP models have their frozen text tower too.
+    CLIP models have their frozen text tower too, and others may be given that of a CLIP model.
     """
 
     def __init__(
@@ -121,7 +121,19 @@ def require_linear_keys(backbone: Backbone) -> None:
 
 
 def require_text(backbone: Backbone) -> None:
-    """Raise InputError for a backbone without text tower."""
-    if backbone.text is None:
+    """Raise InputError for a backbone without a text tower of its own."""
+    if backbone.text is None or backbone.text.projection is None:
         needed = "CLIP methods need one, such as --backbone open_clip:ViT-B-16-quickgelu/openai"
+        own = " of its own" if backbone.text else ""
+        raise InputError(f"backbone {backbone.spec.name!r} has no text tower{own}; {needed}")
+
+
+def require_reader(backbone: Backbone, method: str) -> None:
+    """Raise InputError for a backbone without text tower, or whose text features cannot meet its own."""
+    text, example = backbone.text, "vit_base_patch16_224.augreg_in21k+open_clip:ViT-L-14-quickgelu/openai"
+    if text is None:
+        needed = f"{method} reads class names with one, such as that of --backbone {example}"
         raise InputError(f"backbone {backbone.spec.name!r} has no text tower; {needed}")
+    if text.projection is None and text.length != backbone.width:
+        lengths = f"text features of {text.length} entries and image features of {backbone.width}"
+        raise InputError(f"{method}: {backbone.spec.name!r} has {lengths}; choose one with as long ones")

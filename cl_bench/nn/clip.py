@@ -25,12 +25,14 @@ PLAIN_VISION = {"layers", "width", "head_width", "mlp_ratio", "patch_size", "ima
 class TextTower(nn.Module):
     """A frozen text encoder, with the logarithm of the logit scale.
 
-    It holds the image tower's projection (E, D) into the common space too.
+    It holds the image tower's projection (E, D) into the common space too; None beside images that are
+    another model's.
     """
 
-    def __init__(self, clip: nn.Module, tokenizer, projection: Tensor):
+    def __init__(self, clip: nn.Module, tokenizer, length: int, projection: Tensor | None = None):
         super().__init__()
         self.clip, self._tokenizer = clip, tokenizer
+        self.length = length  # E
         self.register_buffer("projection", projection)
 
     @property
@@ -42,11 +44,16 @@ class TextTower(nn.Module):
     def encode(self, names: Sequence[str], templates: Sequence[str]) -> Tensor:
         """Unit vectors (K, E) of classes: normalized means over templates of normalized sentence features."""
         sentences = [template.replace("{}", name) for name in names for template in templates]
-        tokens = self._tokenizer(sentences).to(self.projection.device)
+        tokens = self._tokenizer(sentences).to(self.clip.logit_scale.device)
         features = torch.cat(
             [F.normalize(self.clip.encode_text(part), dim=1) for part in tokens.split(SENTENCES)]
         )
         return F.normalize(features.unflatten(0, (len(names), len(templates))).mean(1), dim=1)
+
+    def reads(self, sentence: str) -> bool:
+        """Whether a sentence is read to its end: a longer one is cut, and one more word changes nothing."""
+        short, long = self._tokenizer([sentence, f"{sentence} more"])
+        return not torch.equal(short, long)
 
 
 def resolve(name: str, image_size: int | None, weights: str | None) -> BackboneSpec:
@@ -93,21 +100,12 @@ def build(
     """
     import open_clip
 
-    model, _, tag = spec.name.removeprefix(PREFIX).partition("/")
+    model = spec.name.removeprefix(PREFIX).partition("/")[0]
     config = open_clip.get_model_config(model)
     vision = config["vision_cfg"]
     if odd := sorted(set(vision) - PLAIN_VISION):
         raise InputError(f"backbone {spec.name!r} has an image tower that is no plain ViT ({', '.join(odd)})")
-    if state is None:
-        clip = _downloaded(spec.name, model, tag)
-    else:
-        try:
-            logging.disable(logging.WARNING)  # it would say that the weights are random
-            clip = open_clip.create_model(model, load_weights=False)
-        finally:
-            logging.disable(logging.NOTSET)
-        weight_files.require_fit(state, clip.state_dict(), spec)
-        clip.load_state_dict(state)
+    clip = _model(spec, state)
     state = clip.state_dict()
     heads = vision["width"] // vision.get("head_width", 64)
     vit = VisionTransformer(
@@ -123,8 +121,36 @@ def build(
         act_layer=QuickGELU if config.get("quick_gelu") else nn.GELU,
     )
     projection = state["visual.proj"].T.float().contiguous().clone()
-    clip.visual = nn.Identity()
-    return vit, TextTower(clip, open_clip.get_tokenizer(model), projection), state
+    return vit, _text_tower(clip, model, projection), state
+
+
+def borrowed(spec: BackboneSpec, state: dict[str, Tensor] | None) -> TextTower:
+    """The text tower of an open_clip model, for images that are another model's. Raises as `build`."""
+    return _text_tower(_model(spec, state), spec.name.removeprefix(PREFIX).partition("/")[0], None)
+
+
+def _text_tower(clip: nn.Module, model: str, projection: Tensor | None) -> TextTower:
+    import open_clip
+
+    clip.visual, length = nn.Identity(), open_clip.get_model_config(model)["embed_dim"]
+    return TextTower(clip, open_clip.get_tokenizer(model), length, projection)
+
+
+def _model(spec: BackboneSpec, state: dict[str, Tensor] | None) -> nn.Module:
+    """open_clip's model with weights from a file's `state`, or its own."""
+    import open_clip
+
+    model, _, tag = spec.name.removeprefix(PREFIX).partition("/")
+    if state is None:
+        return _downloaded(spec.name, model, tag)
+    try:
+        logging.disable(logging.WARNING)  # it would say that the weights are random
+        clip = open_clip.create_model(model, load_weights=False)
+    finally:
+        logging.disable(logging.NOTSET)
+    weight_files.require_fit(state, clip.state_dict(), spec)
+    clip.load_state_dict(state)
+    return clip
 
 
 def _downloaded(name: str, model: str, tag: str) -> nn.Module:

@@ -13,6 +13,8 @@ from cl_bench.nn import clip
 from cl_bench.nn import weights as weight_files
 from cl_bench.nn.backbone import Backbone
 
+JOIN = "+"  # between a ViT and the CLIP model that reads text beside it, and between their weights
+
 
 def require_plain(vit: nn.Module, name: str) -> None:
     """Raise InputError unless the model is built of the blocks that `tokens` reproduces."""
@@ -32,6 +34,8 @@ def resolve(
     Raises InputError for unknown names (nearest offered), for bare timm names that stand for several
     checkpoints, and for a missing file.
     """
+    if JOIN in name:
+        return _resolve_both(name, image_size, weights, named)
     if name.startswith(clip.PREFIX):
         return clip.resolve(name, image_size, weights)
     if name in named:
@@ -77,8 +81,28 @@ def resolve(
     )
 
 
+def _resolve_both(
+    name: str, image_size: int | None, weights: str | None, named: dict[str, Callable[[], BackboneSpec]]
+) -> BackboneSpec:
+    """That of IMAGE+TEXT, with weights FILE or FILE+FILE, where what is left out is downloaded."""
+    (image, _, text), (file, _, text_file) = name.partition(JOIN), (weights or "").partition(JOIN)
+    if image.startswith(clip.PREFIX) or not text.startswith(clip.PREFIX):
+        example = f"vit_base_patch16_224.augreg_in21k{JOIN}{clip.PREFIX}ViT-L-14-quickgelu/openai"
+        raise InputError(f"backbone {name!r}: expected a ViT and a CLIP model that reads, such as {example}")
+    both = resolve(image, image_size, file or None, named)
+    reader = clip.resolve(text, None, text_file or None)
+    return both.model_copy(update={"name": f"{both.name}{JOIN}{text}", "text_weights": reader.weights})
+
+
 def load(spec: BackboneSpec) -> Backbone:
     """The frozen backbone with its weights. Raises InputError when they cannot be had or do not fit."""
+    image, joined, reader = spec.name.partition(JOIN)
+    if joined:
+        own = load(spec.model_copy(update={"name": image, "text_weights": None}))
+        read = spec.model_copy(update={"name": reader, "weights": spec.text_weights})
+        text = clip.borrowed(read, weight_files.read(spec.text_weights) if spec.text_weights else None)
+        digest = weight_files.digest(nn.ModuleList([own.vit, text]).state_dict())
+        return Backbone(own.vit, spec, digest, text)
     state = weight_files.read(spec.weights) if spec.weights else None
     digest = None if state is None else weight_files.digest(state)
     text = None

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from cl_bench import registry
 from cl_bench.config import BackboneSpec, Strict, Transform, build_config, canonical_json
-from cl_bench.data.names import sentences
+from cl_bench.data.names import require_names, sentences
 from cl_bench.data.order import cut, resolve
 from cl_bench.data.source import Source
 from cl_bench.data.stream import StreamInfo
@@ -153,6 +153,8 @@ class Resolver:
         trunk = self.opened.trunk(backbone)
         info = StreamInfo(init_seed, splits, self.source.TEMPLATES, sizes)
         with _fitting():  # a method refuses backbones and options here
+            if kind.needs_names:
+                require_names(self.source, plugin.name)
             built = outline.build(kind, config, trunk, info, plugin.name)
         carried = settings.meaning_something(request.set, kind) | {"precision": self.precision}
         asked, files = {AS_PUBLISHED: True} if behavior else {}, self._files(plugin)

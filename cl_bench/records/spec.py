@@ -77,7 +77,8 @@ class RunSpec(Strict):
     def identity(self) -> dict:
         """The JSON values that are hashed: a change in any of them is another run."""
         values = self.model_dump(mode="json", exclude=CARRIED)
-        values["backbone"].pop("weights")
+        for file in ("weights", "text_weights"):
+            values["backbone"].pop(file)
         if not values["plugins"]:  # what the package brings has versions
             values.pop("plugins")
         transform = values["transform"]

@@ -39,6 +39,7 @@ class Method(nn.Module, ABC):
     joint: ClassVar[bool] = False  # learns all classes as one task (an upper bound)
     frozen: ClassVar[bool] = False  # predicts from un-prompted features alone: no image passes twice
     queries: ClassVar[bool] = False  # asks for an image's un-prompted features too
+    needs_names: ClassVar[bool] = False  # learns from what classes are called: codes are refused
     # the loss compares the current task's classes only: one class a task gives no gradient
     current_task_loss: ClassVar[bool] = False
 

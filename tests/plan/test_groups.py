@@ -73,7 +73,7 @@ def test_a_group_beside_names_and_another_group_asks_for_nothing_twice(base):
 
 def test_what_does_not_fit_the_backbone_is_left_out_in_one_sentence_and_an_error_where_it_is_named(base):
     made = plan(base, methods="all")
-    [told] = [line for line in made.left_out if "no text tower" in line]
+    [told] = [line for line in made.left_out if "no text tower; CLIP methods need one" in line]
     assert absent(told) >= CLIP and " on folder/2: backbone 'test_vit' has no text tower; " in told
     for methods in ("clip-nsp2", "all,clip-nsp2", "clip-nsp2[eta=0.9],all"):
         with pytest.raises(InputError, match="backbone 'test_vit' has no text tower"):
