@@ -30,10 +30,11 @@ class ClassGaussians(nn.Module):
             if len(own):
                 self.means[label], self.factors[label] = fit(own, self.ridge)
 
-    def sample(self, count: int, generator: torch.Generator) -> Tensor:
-        """`count` draws of every class, (K, count, D)."""
+    def sample(self, count: int, generator: torch.Generator, classes: int | None = None) -> Tensor:
+        """`count` draws of each of the first so many classes (None: all), (K, count, D)."""
         draws, width = [], self.means.shape[1]
-        for means, packed in zip(self.means.split(CLASSES), self.factors.split(CLASSES), strict=True):
+        known = (part[:classes].split(CLASSES) for part in (self.means, self.factors))
+        for means, packed in zip(*known, strict=True):
             noise = torch.randn(len(means), count, width, generator=generator, device=means.device)
             draws.append(means[:, None] + noise @ unpack(packed, width).transpose(1, 2))
         return torch.cat(draws)

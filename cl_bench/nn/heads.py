@@ -96,6 +96,32 @@ class CosineHeads(nn.Module):
         return self.sigma * F.normalize(features, dim=1) @ F.normalize(self.weight, dim=1).T
 
 
+class ProxyHeads(nn.Module):
+    """z_k = sum_j softmax_j(u_kj) u_kj, u = W f + b, with J proxies for each class.
+
+    W is (K J, D), the rows of a class adjacent, b (K J,): all are trained in every task. New rows of W start
+    from N(0, 1 / D), new entries of b as zero.
+    """
+
+    def __init__(self, width: int, proxies: int, device: torch.device):
+        super().__init__()
+        self.proxies = proxies
+        self.weight = nn.Parameter(torch.zeros(0, width, device=device))
+        self.bias = nn.Parameter(torch.zeros(0, device=device))
+
+    def grow(self, classes: int, generator: torch.Generator) -> None:
+        """Add the proxies of so many classes."""
+        rows = torch.empty(classes * self.proxies, self.weight.shape[1])
+        rows.normal_(std=self.weight.shape[1] ** -0.5, generator=generator)
+        self.weight = nn.Parameter(torch.cat([self.weight.detach(), rows.to(self.weight)]))
+        self.bias = nn.Parameter(torch.cat([self.bias.detach(), self.bias.new_zeros(len(rows))]))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Scores (B, K) of features (B, D)."""
+        u = F.linear(features, self.weight, self.bias).unflatten(1, (-1, self.proxies))  # (B, K, J)
+        return (u.softmax(dim=2) * u).sum(dim=2)
+
+
 def frozen_linear(weight: Tensor, bias: bool, device: torch.device) -> nn.Linear:
     """A frozen linear map with this weight (E, D), and a bias of zeros or none."""
     head = nn.Linear(*weight.shape[::-1], bias=bias, device=device).requires_grad_(False)

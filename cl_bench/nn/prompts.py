@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import torch
+from timm.layers import drop_path
 from torch import Tensor, nn
 
 from cl_bench.errors import InputError
@@ -56,6 +57,23 @@ class JoinedPrompts(Edits):
             return x
         prompts = self.blocks[l].to(x.dtype).expand(len(x), -1, -1)
         return torch.cat([x[:, :1], prompts, x[:, 1:]], dim=1)
+
+
+class StochasticDepth(JoinedPrompts):
+    """The same, and every residual branch is left out at random, image by image (Huang et al., ECCV 2016).
+
+    Block l of L leaves its branches out with probability rate l / (L - 1), and scales those that stay.
+    """
+
+    def __init__(self, blocks: dict[int, Tensor], rate: float, depth: int):
+        super().__init__(blocks)
+        self.rate, self.depth = rate, depth
+
+    def feed_forward(self, l: int, block: nn.Module, x: Tensor, attended: Tensor) -> Tensor:
+        """The block's branches, some of them left out."""
+        rate = self.rate * l / max(1, self.depth - 1)
+        x = x + drop_path(block.ls1(attended), rate, training=True)
+        return x + drop_path(block.ls2(block.mlp(block.norm2(x))), rate, training=True)
 
 
 class Prefixes(ExtraKeys):

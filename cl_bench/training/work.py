@@ -87,6 +87,18 @@ def of_successive_lora(A: torch.Tensor, vit: torch.nn.Module) -> Extra:
     )
 
 
+def of_prompt_generator(generator: torch.nn.Module, head: torch.nn.Module, block: int, pairs: float) -> Extra:
+    """One generated prompt that joins the tokens at a block, the proxies, and so many refined pairs a task.
+
+    A pair takes a matrix of its two Gaussians each, and both networks forward and backward.
+    """
+    maps = sum(module.weight.numel() for module in generator.modules() if isinstance(module, torch.nn.Linear))
+    pool, D = sum(tokens.numel() for tokens in generator.tokens), head.weight.shape[1]
+    image = float(maps + 2 * pool + head.weight.numel())
+    step = 2.0 * pool * D  # keys and values of the pool
+    return Extra(tokens={block: 1}, image=image, step=step, task=pairs * (3 * image + 2 * D * D))
+
+
 def with_refinement(found: Extra, head: torch.nn.Linear, passes: int, features: int) -> Extra:
     """With passes over features drawn from Gaussians, on which a linear map is trained after a task."""
     (E, D), drawn = head.weight.shape, float(features)

@@ -1,10 +1,11 @@
 """Prompts that join an image's tokens, and prefixes among the keys and values of its attention."""
 
+import pytest
 import torch
 import toys
 
 from cl_bench.nn.edits import Edits
-from cl_bench.nn.prompts import JoinedPrompts, SharedPrefixes
+from cl_bench.nn.prompts import JoinedPrompts, SharedPrefixes, StochasticDepth
 
 
 def test_prompts_join_behind_the_class_token_and_stay_in_all_blocks_behind():
@@ -31,3 +32,24 @@ def test_shared_prefixes_are_keys_and_values_of_the_first_blocks_as_they_are():
     expected = block.attn.proj(torch.cat(mixed, dim=-1))
     assert torch.allclose(prefixes.attend(0, block, x), expected, atol=1e-5)
     assert torch.equal(prefixes.attend(1, block, x), Edits().attend(1, block, x))
+
+
+def test_branches_are_left_out_more_often_the_deeper_they_are_and_never_in_the_first_block():
+    trunk, blocks = toys.backbone(), {1: torch.randn(3, 1, 32)}
+    images = torch.randn(3, 3, 16, 16)
+    whole = StochasticDepth(blocks, 0.0, trunk.depth)
+    assert torch.allclose(
+        trunk.features(images, whole), trunk.features(images, JoinedPrompts(blocks)), atol=1e-5
+    )
+    block, x, attended = trunk.vit.blocks[1], torch.randn(4000, 1, 32), torch.ones(4000, 1, 32)
+    dropping = StochasticDepth({}, 0.25, 2)
+    assert torch.allclose(
+        dropping.feed_forward(0, block, x, attended), whole.feed_forward(0, block, x, attended)
+    )
+    torch.manual_seed(0)
+    plain = x + block.mlp(block.norm2(x))  # where attention is left out, and the MLP is not
+    found = dropping.feed_forward(1, block, x, attended)
+    left_out = (found - x).abs().amax(dim=(1, 2)) == 0
+    assert left_out.float().mean().item() == pytest.approx(0.25**2, abs=0.02)
+    alone = (found - x - (plain - x) / 0.75).abs().amax(dim=(1, 2)) < 1e-4
+    assert alone.float().mean().item() == pytest.approx(0.25 * 0.75, abs=0.02)
