@@ -11,9 +11,6 @@ from paper_runs import AUGREG, CIFAR, IMAGENET, PAPER, as_published
 
 from cl_bench.report import spec, write
 
-CLIP = AUGREG.model_copy(update={"name": "open_clip:ViT-B-16-quickgelu/openai"})
-
-
 OWN = {"resize": "short-crop", "interpolation": "bicubic"}  # of CLIP
 
 
@@ -30,10 +27,11 @@ def paper_records(seeds=(2024, 2025, 2026)):
                     joint = name.endswith("joint")
                     label = name + row.select[len(row.select.partition("[")[0]) :]
                     clip, transform = name.startswith("clip"), CIFAR if dataset == "cifar100" else IMAGENET
+                    own = {"name": row.backbone} if row.backbone else {}
                     yield record(
                         label, correct[-1:] if joint else correct, seed, joint=joint,
                         options=as_published(name, column.benchmark, **chosen), dataset=dataset,
-                        backbone=CLIP if clip else AUGREG, weights_sha256="clip" if clip else "w",
+                        backbone=AUGREG.model_copy(update=own), weights_sha256=row.backbone or "w",
                         transform=transform.model_copy(update=OWN if clip else {}),
                         task_classes=orders(int(tasks), seed),
                     )  # fmt: skip
