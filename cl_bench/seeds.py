@@ -24,6 +24,11 @@ def permutation(length: int, *key: int | str) -> np.ndarray:
     return np.random.Generator(np.random.PCG64(derived_seed(*key))).permutation(length)
 
 
+def choices(indices: np.ndarray, choices: int, *key: int | str) -> np.ndarray:
+    """One of 0..choices-1 for each index (n,), whatever other indices are asked for beside it."""
+    return (choices * uniforms(indices, 1, *key)[:, 0]).astype(np.int64)
+
+
 def uniforms(indices: np.ndarray, draws: int, *key: int | str | np.ndarray) -> np.ndarray:
     """Counter-based numbers in [0, 1), (len(indices), draws): row i depends on the key and indices[i] alone.
 

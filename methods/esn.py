@@ -12,7 +12,6 @@ the newest (`freeze_prompts=off`). Its energy, -logsumexp(-beta z) / beta, holds
 the usual one, -logsumexp(beta z) / beta, would hold what the votes compare (`energy_sign=standard`).
 """
 
-from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -31,7 +30,7 @@ from cl_bench.nn.heads import TaskHeads, new_head
 from cl_bench.nn.pool import nearest
 from cl_bench.nn.prompts import JoinedPrompts
 from cl_bench.training.gradient_method import GradientMethod
-from cl_bench.training.phase import Phase, half_cosine
+from cl_bench.training.phase import half_cosine
 from cl_bench.training.trainer import Trainer
 from cl_bench.training.work import Extra, tokens
 
@@ -98,10 +97,9 @@ class ESN(GradientMethod):
         image = sum(tab.products(M + tokens(self.backbone.vit)) for tab in self.tabs)
         return Extra(tokens={0: M}, all_tokens=True, image=image, step=2.0 * self.backbone.width**2)
 
-    def phases(self, task: TaskInfo) -> list[Phase]:
-        """One; where P is frozen nothing goes backward through the network."""
-        [phase] = super().phases(task)
-        return [replace(phase, forwards=2 if self.trains_prompts(task) else 1)]
+    def forwards_each(self, task: TaskInfo) -> int:
+        """Where P is frozen nothing goes backward through the network."""
+        return 2 if self.trains_prompts(task) else 1
 
     def scores(self, images: Tensor, first: int = 0) -> list[Tensor]:
         """z_i (B, c_i) of the tasks from `first` on."""

@@ -22,7 +22,6 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from cl_bench import seeds
-from cl_bench.data.batch import Batch
 from cl_bench.data.stream import StreamInfo, Task, TaskInfo
 from cl_bench.errors import InputError
 from cl_bench.nn.backbone import Backbone
@@ -58,6 +57,7 @@ class EvoPrompt(QueryTuning):
 
     Config = EvoPromptConfig
     display = "EvoPrompt"
+    query_normed = False
     SMALL = {"prompt_length": 2, "hidden": 4}
     keeps = KEEPS
     AS_PUBLISHED = {"attribution": "all", "normalisation": "unit01"}
@@ -89,10 +89,6 @@ class EvoPrompt(QueryTuning):
     def trained_prompts(self) -> list[nn.Parameter]:
         """V and U of all blocks."""
         return [*self.memory.parameters()]
-
-    def query(self, batch: Batch) -> Tensor:
-        """q (B, D): class tokens before the last norm."""
-        return batch.frozen_features(self.backbone, normed=False)
 
     def represent(self, images: Tensor, q: Tensor) -> Tensor:
         """Features under each image's own prompts."""

@@ -5,15 +5,12 @@ Alignment for Continual Learning on a Pre-trained Model", ICCV 2023, whose slow 
 alignment; with the rate of the heads it is the usual lower bound.
 """
 
-from dataclasses import replace
-
 from pydantic import Field
 from torch import Tensor
 
 from cl_bench.data.batch import Batch
 from cl_bench.data.stream import StreamInfo, TaskInfo
 from cl_bench.nn.backbone import Backbone
-from cl_bench.training.phase import Phase
 from cl_bench.training.tuning import Tuning, TuningConfig
 
 SUMMARY = "the whole network tuned task after task, slowly"
@@ -44,10 +41,9 @@ class SeqFT(Tuning):
         """All of the network, at its own rate."""
         return [{"params": [*self.network.vit.parameters()], "lr": self.config.backbone_rate}]
 
-    def phases(self, task: TaskInfo) -> list[Phase]:
-        """One, whose backward pass also makes the gradients of all weights."""
-        [phase] = super().phases(task)
-        return [replace(phase, forwards=3)]
+    def forwards_each(self, task: TaskInfo) -> int:
+        """Three: the backward pass also makes the gradients of all weights."""
+        return 3
 
 
 METHOD = SeqFT

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,6 +17,8 @@ class Batch:
     images: Tensor  # (B, 3, S, S)
     labels: Tensor | None = None  # (B,), positions in the class order; None where they are to be predicted
     known: Known | None = None  # the un-prompted features of images that always enter in the same way
+    # (B,), which showing of which training image each is: pass * images of the task + place among them
+    turns: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.images)
@@ -36,5 +39,5 @@ class Batch:
         return [self._part(slice(start, start + size)) for start in range(0, len(self), size)]
 
     def _part(self, rows: slice) -> "Batch":
-        optional = (self.labels, self.known)
+        optional = (self.labels, self.known, self.turns)
         return Batch(self.images[rows], *(None if values is None else values[rows] for values in optional))

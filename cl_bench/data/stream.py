@@ -93,8 +93,8 @@ class Task(TaskInfo):
         pixels = ((self._train.pixels(chosen), passes, self._rows[chosen]) for chosen, passes in parts)
         unchanged = self._preprocess.transform.augment == "none"
         augmented = self._preprocess.augmented_batches(pixels, self._train.ready)
-        for (chosen, _), images in zip(parts, augmented, strict=True):
-            yield self._batch(images, chosen, known=unchanged)
+        for (chosen, passes), images in zip(parts, augmented, strict=True):
+            yield self._batch(images, chosen, unchanged, passes * len(self) + chosen)
 
     def plain(self, batch: int, chosen: np.ndarray | None = None) -> Iterator[Batch]:
         """All images of the task (or those chosen) once, as at evaluation; the last batch may be smaller."""
@@ -105,9 +105,11 @@ class Task(TaskInfo):
             part = chosen[start : start + batch]
             yield self._batch(self._inputs(part), part, known)
 
-    def _batch(self, images: Tensor, chosen: np.ndarray, known: bool) -> Batch:
+    def _batch(
+        self, images: Tensor, chosen: np.ndarray, known: bool, turns: np.ndarray | None = None
+    ) -> Batch:
         labels = self.labels[uploaded(chosen, self._preprocess.device)]
-        return Batch(images, labels, self._frozen.at(chosen) if known else None)
+        return Batch(images, labels, self._frozen.at(chosen) if known else None, turns)
 
 
 @dataclass(frozen=True)

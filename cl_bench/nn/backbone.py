@@ -63,6 +63,10 @@ class Backbone(nn.Module):
         """
         return self.finish(embedded(self.vit, images), 0, edits)
 
+    def class_tokens(self, images: Tensor, edits: Edits = NONE) -> Tensor:
+        """The class token (B, D) of images (B, 3, H, W) before the last norm."""
+        return through_blocks(self.vit, embedded(self.vit, images), edits, read=1)[:, 0]
+
     def hidden(self, images: Tensor, until: int, edits: Edits = NONE) -> Tensor:
         """The tokens (B, N, D) that enter block `until`; what a method trains may start there."""
         return through_blocks(self.vit, embedded(self.vit, images), edits, until=until)
@@ -92,9 +96,7 @@ class Backbone(nn.Module):
 
         Without `normed` class tokens before the last norm. See `Batch.frozen_features`.
         """
-        if normed:
-            return self.features(images)
-        return through_blocks(self.vit, embedded(self.vit, images), read=1)[:, 0]
+        return self.features(images) if normed else self.class_tokens(images)
 
 
 def require_class_token(backbone: Backbone, method: str) -> None:

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-# std 0.02 and zero bias (timm), U(-1/sqrt(D), 1/sqrt(D)) (torch.nn.Linear), or std 0.001 and zero bias
-HeadInit = Literal["normal", "uniform", "small"]
+# std 0.02 and zero bias (timm), U(-1/sqrt(D), 1/sqrt(D)) (torch.nn.Linear), std 0.001 and zero bias, or
+# U(-sqrt(3/D), sqrt(3/D)) and zero bias (kaiming_uniform of torch, linear)
+HeadInit = Literal["normal", "uniform", "small", "kaiming"]
 
 
 def new_head(width: int, classes: int, init: HeadInit, generator: torch.Generator) -> nn.Linear:
@@ -21,6 +22,8 @@ def new_head(width: int, classes: int, init: HeadInit, generator: torch.Generato
             nn.init.trunc_normal_(head.weight, std=0.02, generator=generator)
         if init == "small":
             head.weight.normal_(std=0.001, generator=generator)
+        if init == "kaiming":
+            head.weight.mul_(3**0.5)
         if init != "uniform":
             head.bias.zero_()
     return head

@@ -76,6 +76,27 @@ class StochasticDepth(JoinedPrompts):
         return x + drop_path(block.ls2(block.mlp(block.norm2(x))), rate, training=True)
 
 
+class TaskPrompts(nn.Module):
+    """P_t (L, M, D) of every task: M tokens that join in front of each of L blocks."""
+
+    def __init__(self, blocks: Sequence[int], prompts: int, width: int):
+        super().__init__()
+        self.blocks, self.shape = blocks, (len(blocks), prompts, width)
+        self.P = nn.ParameterList()
+
+    def grow(self, generator: torch.Generator, device: torch.device) -> None:
+        """Add a task's; they start as those before, at first from U(-1/sqrt(D), 1/sqrt(D)). Others freeze."""
+        bound = self.shape[-1] ** -0.5
+        first = torch.empty(self.shape).uniform_(-bound, bound, generator=generator).to(device)
+        start = self.P[-1].detach().clone() if self.P else first
+        self.P.requires_grad_(False).append(nn.Parameter(start))
+
+    def of(self, tasks: Sequence[int]) -> JoinedPrompts:
+        """Those of a task for each image, or of one task for all."""
+        chosen = torch.stack([self.P[task] for task in tasks], dim=1)  # (L, B, M, D)
+        return JoinedPrompts(dict(zip(self.blocks, chosen, strict=True)))
+
+
 class Prefixes(ExtraKeys):
     """Prefixes of some blocks: block index -> (K, V), each (B, m, D) or (1, m, D) for all images."""
 

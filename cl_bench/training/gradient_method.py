@@ -26,6 +26,7 @@ class GradientMethod(Method):
                 rate=lambda done, group: self.rate(done),
                 drop_last=self.drop_last(),
                 after_backward=lambda: self.after_backward(task),
+                forwards=self.forwards_each(task),
             )
         ]
 
@@ -48,6 +49,10 @@ class GradientMethod(Method):
     def rate(self, done: int) -> float:
         """Factor on the learning rate after `done` passes of the task."""
         return 1.0
+
+    def forwards_each(self, task: TaskInfo) -> int:
+        """Forward-equivalents of an image in training, see `Phase.forwards`."""
+        return 2
 
     def drop_last(self) -> bool:
         """Whether a pass leaves out its last partial batch, as some published code does (`drop_last`)."""

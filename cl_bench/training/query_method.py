@@ -48,6 +48,7 @@ class QueryTuning(GradientMethod):
     queries = True
     statistics_batch = 100
     statistics_query = True  # whether statistics ask for queries
+    query_normed = True  # whether queries are taken behind the last norm
 
     def __init__(self, config: QueryTuningConfig, backbone: Backbone, stream: StreamInfo):
         super().__init__(config, backbone, stream)
@@ -154,7 +155,7 @@ class QueryTuning(GradientMethod):
 
     def query(self, batch: Batch) -> Tensor | None:
         """q (B, D), None where the method asks for none."""
-        return batch.frozen_features(self.backbone) if self.queries else None
+        return batch.frozen_features(self.backbone, self.query_normed) if self.queries else None
 
     def classify(self, features: Tensor) -> Tensor:
         """Scores of features (B, D)."""

@@ -118,6 +118,22 @@ def preprocess(**transform) -> Preprocess:
     return Preprocess(toys.backbone().spec, Transform(**transform), 3, torch.device("cpu"))
 
 
+def test_choices_are_uniform_and_belong_to_their_index():
+    found = seeds.choices(np.arange(3000), 3, 5, "task")
+    assert sorted(set(found.tolist())) == [0, 1, 2] and np.bincount(found).min() > 900
+    assert np.array_equal(found[[70, 3]], seeds.choices(np.array([70, 3]), 3, 5, "task"))
+    assert not np.array_equal(found, seeds.choices(np.arange(3000), 3, 6, "task"))
+
+
+@pytest.mark.parametrize("augment", ["none", "crop"])
+def test_every_showing_of_a_training_image_has_a_number_of_its_own(augment):
+    task = toys.stream([[0, 1]], per_class=3, augment=augment).task(0)
+    mixed = task.augmented(np.array([4, 0, 2]), np.array([0, 2, 1]))
+    assert mixed.turns.tolist() == [4, 2 * 6 + 0, 6 + 2]
+    assert [part.turns.tolist() for part in mixed.split(2)] == [[4, 12], [8]]
+    assert all(batch.turns is None for batch in task.plain(4))
+
+
 def test_an_augmented_image_does_not_depend_on_its_batch_and_changes_with_the_pass():
     images = toys.images(4, 2, 0).images
     crop, rows = preprocess(augment="crop", crop_scale=0.3), np.arange(8)

@@ -5,7 +5,7 @@ import torch
 import toys
 
 from cl_bench.nn.edits import Edits
-from cl_bench.nn.prompts import JoinedPrompts, SharedPrefixes, StochasticDepth
+from cl_bench.nn.prompts import JoinedPrompts, SharedPrefixes, StochasticDepth, TaskPrompts
 
 
 def test_prompts_join_behind_the_class_token_and_stay_in_all_blocks_behind():
@@ -53,3 +53,19 @@ def test_branches_are_left_out_more_often_the_deeper_they_are_and_never_in_the_f
     assert left_out.float().mean().item() == pytest.approx(0.25**2, abs=0.02)
     alone = (found - x - (plain - x) / 0.75).abs().amax(dim=(1, 2)) < 1e-4
     assert alone.float().mean().item() == pytest.approx(0.25 * 0.75, abs=0.02)
+
+
+def test_prompts_of_a_task_start_as_those_before_and_each_image_is_given_one_tasks():
+    prompts, generator = TaskPrompts((0, 2), 3, 16), torch.Generator().manual_seed(0)
+    for _ in range(2):
+        prompts.grow(generator, torch.device("cpu"))
+    first, second = prompts.P
+    assert first.shape == (2, 3, 16) and torch.equal(first, second)
+    assert 0.2 < float(first.detach().abs().max()) <= 0.25
+    assert [P.requires_grad for P in prompts.P] == [False, True]
+    with torch.no_grad():
+        second.normal_()
+    joined = prompts.of([1, 0, 1]).blocks
+    assert joined.keys() == {0, 2}
+    for place, block in enumerate((0, 2)):
+        assert torch.equal(joined[block], torch.stack([second[place], first[place], second[place]]))
