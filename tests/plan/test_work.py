@@ -36,6 +36,7 @@ LARGE = {
     "evoprompt": {"prompt_length": 20, "hidden": 60},
     "ranpac": {"bottleneck": 60, "projection": 2000},
     "esn": {"prompts": 20},
+    "cprompt": {"prompts": 40, "second_block": 1},
     "ovor": {"g_length": 200, "e_length": 400, "g_layers": 1, "e_layers": 1},
     "coda-prompt": {"components": 30, "prompt_length": 400, "layers": 2},
     "lae": {"pet": "prefix", "prompt_length": 100},
