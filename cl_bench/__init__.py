@@ -11,5 +11,5 @@ _checkout = _Path(__file__).resolve().parent.parent
 if (_checkout / "methods").is_dir() and (_checkout / "pyproject.toml").is_file():
     __path__.append(str(_checkout))
 OWN_FOLDERS = len(__path__)
-# plugins of the user, for processes that a command has started, see `cl_bench.plugin_folders`
+# plugins of the user, for processes that a command has started, see `cl_bench.plugins.search_path`
 __path__ += [folder for folder in _os.environ.get("CL_BENCH_PLUGINS", "").split(_os.pathsep) if folder]

@@ -85,10 +85,12 @@ def without_synonyms(settings: dict) -> dict:
 
 
 def format_option(value) -> str:
-    """An option's value as it is written on the command line."""
+    """An option's value as it is written on the command line, and read back as the same."""
     if isinstance(value, bool):
         return "on" if value else "off"
-    return "null" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return short if float(short := f"{value:g}") == value else repr(value)
+    return "null" if value is None else str(value)
 
 
 def method_text(name: str, options: dict[str, list]) -> str:

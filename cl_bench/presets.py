@@ -9,9 +9,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from cl_bench import plugin_folders
 from cl_bench.config import unknown
 from cl_bench.errors import InputError
+from cl_bench.plugins import search_path
 
 NONE = "none"  # the name that turns a method's own preset off
 
@@ -53,11 +53,11 @@ def _matching(rules: tuple[dict, ...], method: str, benchmark: str) -> dict[str,
 
 def names() -> dict[str, Path]:
     """Every preset's file by name: the package's, then the user's. Raises InputError for names used twice."""
-    own = {path.stem: path for folder in plugin_folders.own() for path in _files(folder)}
+    own = {path.stem: path for folder in search_path.own() for path in _files(folder)}
     found = dict(own)
-    for folder in plugin_folders.outside():
+    for folder in search_path.outside():
         for path in _files(folder):
-            if path.stem in own and plugin_folders.is_checkout(folder):
+            if path.stem in own and search_path.is_checkout(folder):
                 continue
             if path.stem in found:
                 there = f"there is a preset {path.stem!r} already ({found[path.stem]})"

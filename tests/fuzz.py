@@ -14,9 +14,9 @@ import toys
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from cl_bench import plugin_folders
 from cl_bench.cli import main
 from cl_bench.errors import InputError
+from cl_bench.plugins import search_path
 
 TIMES = int(os.environ.get("CL_BENCH_FUZZ", "0"))
 SMALL = [
@@ -94,7 +94,7 @@ def working_folder(root: Path):
         yield root
     finally:
         os.chdir(before)
-        plugin_folders.use()
+        search_path.use()
 
 
 def ends_well(*arguments: str) -> None:

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.main import get_command
 
-from cl_bench import registry
 from cl_bench.cli import program
+from cl_bench.plugins import registry
 
 
 @pytest.fixture(scope="module")

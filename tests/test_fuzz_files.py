@@ -17,12 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from cl_bench import registry
 from cl_bench.config import canonical_json
 from cl_bench.errors import InputError
 from cl_bench.plan import tune
 from cl_bench.plan.plan import make_plan
 from cl_bench.plan.request import request_from
+from cl_bench.plugins import registry
 
 
 @pytest.fixture(scope="module")

@@ -16,10 +16,10 @@ import torch
 import toys
 from lessons import PASSES, given_lesson, lesson
 
-from cl_bench import registry
 from cl_bench.data.batch import Batch
 from cl_bench.errors import RunFailed
 from cl_bench.nn.precision import network_in
+from cl_bench.plugins import registry
 from cl_bench.training.gradient_method import GradientMethod
 from cl_bench.training.query_method import QueryTuning
 

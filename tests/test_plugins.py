@@ -10,12 +10,13 @@ import pytest
 import runs
 
 import cl_bench
-from cl_bench import plugin_folders, presets, registry
+from cl_bench import presets
 from cl_bench.cli import main, method_list
 from cl_bench.errors import InputError
 from cl_bench.launch.warm_processes import run_environment
 from cl_bench.plan.plan import make_plan
 from cl_bench.plan.request import Request
+from cl_bench.plugins import registry, search_path
 from cl_bench.records.store import Store
 from cl_bench.run import assemble
 
@@ -33,12 +34,12 @@ def here(tmp_path, monkeypatch):
     work = tmp_path / "work"
     work.mkdir()
     monkeypatch.chdir(work)
-    plugin_folders.use()
+    search_path.use()
     yield work
     (work / "nothing").mkdir()
     monkeypatch.chdir(work / "nothing")
     os.environ["CL_BENCH_PLUGINS"] = ""
-    plugin_folders.use()
+    search_path.use()
 
 
 def write(folder: Path, text: str = NCM, name: str = "ncm", kind: str = "methods") -> Path:
@@ -71,7 +72,7 @@ def test_the_readmes_example_learns_in_the_folder_where_it_was_put_and_processes
     toy_request, here
 ):
     write(here)
-    plugin_folders.use()
+    search_path.use()
     [spec] = plan(toy_request)
     assert runs.execute(spec, here / "results").status == "done"
     assert run_environment(1)["CL_BENCH_PLUGINS"] == str(here)
@@ -145,7 +146,7 @@ def test_a_plugins_file_and_its_helpers_are_part_of_the_runs_identity_and_built_
 ):
     path = write(here)
     write(here, "", "_helper")
-    plugin_folders.use()
+    search_path.use()
     [first], [built_in] = plan(toy_request), plan(toy_request, methods="seq")
     assert (
         set(first.plugins) == {"methods"} and built_in.plugins == {} and "plugins" not in built_in.identity()
@@ -162,7 +163,7 @@ def test_a_plugins_file_and_its_helpers_are_part_of_the_runs_identity_and_built_
 
 def test_a_data_sets_file_is_part_of_the_runs_identity(here, toy_request):
     path = write(here, SOURCE, "mine", "datasets")
-    plugin_folders.use()
+    search_path.use()
     own = toy_request["dataset"].replace("folder:", "mine:")
     ids = [plan(toy_request, methods="seq", dataset=own)[0].run_id()]
     path.write_text(SOURCE + "# changed", encoding="utf-8")
@@ -174,10 +175,10 @@ def test_a_run_whose_plugin_is_not_on_a_machine_says_what_is_missing(
     here, tmp_path, toy_request, monkeypatch
 ):
     write(here)
-    plugin_folders.use()
+    search_path.use()
     [spec] = plan(toy_request)
     monkeypatch.chdir(tmp_path)
-    plugin_folders.use()
+    search_path.use()
     with pytest.raises(
         InputError,
         match=r"method 'ncm' is a plugin file that is not here .*name its folder in \$CL_BENCH_PLUGINS",
@@ -234,7 +235,7 @@ def test_a_broken_file_is_one_line_for_who_asks_for_it_and_nothing_for_others(
 
 def test_a_broken_data_set_does_not_stop_what_needs_other_ones(here, toy_request):
     write(here, "BACKBONES = SOURCE = 1\nimport no_such_thing\n", "mine", "datasets")
-    plugin_folders.use()
+    search_path.use()
     assert "glyphs-vit" in registry.named_backbones() and plan(toy_request, methods="seq")
     with pytest.raises(InputError, match=r"mine\.py, line 2: ModuleNotFoundError"):
         registry.source_class("mine")
@@ -250,7 +251,7 @@ def test_a_broken_data_set_does_not_stop_what_needs_other_ones(here, toy_request
 )
 def test_names_of_built_in_methods_are_refused(here, toy_request, name, text, asked):
     path = write(here, text, name)
-    plugin_folders.use()
+    search_path.use()
     with pytest.raises(
         InputError, match=f"{re.escape(str(path))}: the name '.*' is taken by the method vpt-seq; rename"
     ):
@@ -261,7 +262,7 @@ def test_names_of_built_in_methods_are_refused(here, toy_request, name, text, as
 @pytest.mark.parametrize("name", ["all", "paper"])
 def test_names_of_groups_are_refused(here, name):
     write(here, NCM, name)
-    plugin_folders.use()
+    search_path.use()
     lines = "\n".join(method_list.lines(False))
     assert f"the name {name!r} is taken by a group of methods; rename the file or its alias" in lines
 
@@ -269,7 +270,7 @@ def test_names_of_groups_are_refused(here, name):
 def test_two_plugins_of_one_name_are_refused(here, tmp_path, toy_request):
     first = write(tmp_path / "a")
     write(tmp_path / "b")
-    plugin_folders.use([tmp_path / "a", tmp_path / "b"])
+    search_path.use([tmp_path / "a", tmp_path / "b"])
     with pytest.raises(InputError, match=f"the name 'ncm' is taken by {re.escape(str(first))}"):
         plan(toy_request)
 
@@ -280,7 +281,7 @@ def test_in_another_checkout_only_new_files_are_plugins(here, toy_request):
     (here / "cl_bench").mkdir()
     for name in ("pyproject.toml", "cl_bench/__init__.py"):
         (here / name).write_text("", encoding="utf-8")
-    plugin_folders.use()
+    search_path.use()
     assert plan(toy_request)[0].plugins and not plan(toy_request, methods="seq")[0].plugins
 
 
@@ -290,7 +291,7 @@ def test_a_preset_beside_a_plugin_is_found_and_may_not_replace_one(here, toy_req
     path = here / "methods" / "presets" / "mine.toml"
     path.parent.mkdir()
     path.write_text(f'title = "Mine"\nbenchmarks = ["folder/4"]\n{rule}', encoding="utf-8")
-    plugin_folders.use()
+    search_path.use()
     assert plan(toy_request, preset="mine")[0].options == {"batch": 7}
     path.write_text(rule, encoding="utf-8")
     with pytest.raises(InputError, match="'title' is missing"):
@@ -302,14 +303,14 @@ def test_a_preset_beside_a_plugin_is_found_and_may_not_replace_one(here, toy_req
 
 def test_a_repeating_command_names_the_folders_that_were_asked_for(here, tmp_path, toy_request):
     write(tmp_path / "mine")
-    plugin_folders.use([tmp_path / "mine"])
+    search_path.use([tmp_path / "mine"])
     assert plan(toy_request)[0].command.endswith(f"--plugins {tmp_path / 'mine'}")
     assert "--plugins" not in plan(toy_request, methods="seq")[0].command
 
 
 def test_the_files_are_no_top_level_modules(here, toy_request):
     write(here)
-    plugin_folders.use()
+    search_path.use()
     plan(toy_request)
     assert "cl_bench.methods.ncm" in sys.modules and not {"ncm", "methods", "datasets"} & set(sys.modules)
 

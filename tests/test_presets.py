@@ -2,10 +2,11 @@
 
 import pytest
 
-from cl_bench import presets, registry
+from cl_bench import presets
 from cl_bench.cli import main
 from cl_bench.config import Transform
 from cl_bench.errors import InputError
+from cl_bench.plugins import registry
 from cl_bench.presets import load, settings_for
 
 PAPER = load("nsp2-paper")

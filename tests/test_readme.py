@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cl_bench import registry
+from cl_bench.plugins import registry
 
 TEXT = (Path(__file__).resolve().parents[1] / "README.md").read_text(encoding="utf-8")
 

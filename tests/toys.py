@@ -12,13 +12,13 @@ import numpy as np
 import torch
 from timm.models.vision_transformer import VisionTransformer
 
-from cl_bench import registry
 from cl_bench.config import BackboneSpec, Transform
 from cl_bench.data.images import ImageSet
 from cl_bench.data.preprocess import Preprocess
 from cl_bench.data.stream import Sides, Stream, StreamInfo
 from cl_bench.nn import load
 from cl_bench.nn.backbone import Backbone
+from cl_bench.plugins import registry
 from cl_bench.training.method import Method
 from cl_bench.training.trainer import Trainer
 

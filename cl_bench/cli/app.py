@@ -6,10 +6,10 @@ from pathlib import Path
 
 import typer
 
-from cl_bench import plugin_folders
 from cl_bench.cli import last_resort
 from cl_bench.errors import InputError, RunFailed
 from cl_bench.launch.calls import here
+from cl_bench.plugins import search_path
 from cl_bench.text import output
 from cl_bench.text.escape import one_line
 
@@ -149,7 +149,7 @@ def start(arguments: list[str] | None = None) -> None:
 def _carry_out(arguments: list[str]) -> int | None:
     """The exit code. Every failure is one line."""
     try:
-        plugin_folders.use()
+        search_path.use()
         code = app(args=arguments or ["--help"], standalone_mode=False, prog_name="cl-bench")
     except UsageError as error:
         exit_with(error.format_message(), 2)

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import cl_bench
-from cl_bench import plugin_folders, registry
 from cl_bench.config import Transform, whole_number
 from cl_bench.errors import InputError
+from cl_bench.plugins import registry, search_path
 from cl_bench.presets import Setting, load, published_behavior, settings_for
 
 
@@ -58,7 +58,7 @@ def system_lines() -> list[str]:
         "image cache": cache_folder(),
     }
     lines = [f"{key:<12} {value}" for key, value in facts.items()]
-    return [*lines, *(f"{'plugins':<12} {folder}" for folder in plugin_folders.outside())]
+    return [*lines, *(f"{'plugins':<12} {folder}" for folder in search_path.outside())]
 
 
 def setting_lines(benchmark: str, method: str, preset: str | None) -> list[str]:

@@ -3,9 +3,9 @@
 import textwrap
 from collections.abc import Sequence
 
-from cl_bench import registry
-from cl_bench.groups import groups
-from cl_bench.registry import ALL, Plugin
+from cl_bench.plugins import registry
+from cl_bench.plugins.groups import groups
+from cl_bench.plugins.registry import ALL, Plugin
 
 WIDTH, LEAST = 80, 20  # of a terminal; of the last column
 HEADS = ("method", "family", "venue", "passes", "keeps of old classes")

@@ -137,9 +137,9 @@ Forgetting = Annotated[ForgettingName, Option(help="definition of forgetting")]
 
 def _use_plugins(folders: list[Path] | None) -> list[Path] | None:
     if folders:
-        from cl_bench import plugin_folders
+        from cl_bench.plugins import search_path
 
-        plugin_folders.use(folders)
+        search_path.use(folders)
     return folders
 
 

@@ -147,7 +147,7 @@ def prepare(
 
     Nothing of yours is moved or deleted.
     """
-    from cl_bench import registry
+    from cl_bench.plugins import registry
 
     name, _, place = dataset.partition(":")
     if place and root is not None:

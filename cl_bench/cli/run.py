@@ -80,10 +80,10 @@ def run(
     Repeating the command continues what was interrupted.
     """
     from cl_bench import devices as places
-    from cl_bench.groups import expanded
     from cl_bench.launch.warm_processes import Starter
     from cl_bench.notation import parse_seeds, parse_splits
     from cl_bench.plan.request import count_methods, parse_duration
+    from cl_bench.plugins.groups import expanded
 
     if dry_run:
         return plan_(request, devices, jobs, per_gpu, threads, share, results, gpus_per_run)

@@ -12,7 +12,7 @@ from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
 
-from cl_bench import plugin_folders
+from cl_bench.plugins import search_path
 
 
 @contextmanager
@@ -60,7 +60,7 @@ def _answer(function: str, arguments: Sequence, folders: Sequence[Path]) -> byte
     Raises SystemExit where the other process could not read it: that one calls the function itself.
     """
     try:
-        plugin_folders.use(folders)
+        search_path.use(folders)
         answer, raised = here(function, *arguments), False
     except Exception as error:
         error.add_note(f"in the process that plans:\n{traceback.format_exc()}")

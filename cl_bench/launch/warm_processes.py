@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 import cl_bench
-from cl_bench import plugin_folders
 from cl_bench.errors import RunFailed
 from cl_bench.launch.calls import here
+from cl_bench.plugins import search_path
 
 Result = TypeVar("Result")
 
@@ -60,7 +60,7 @@ class WarmProcess:
         """
         with self._lock:
             try:
-                self._channel.send(("call", function, arguments, plugin_folders.asked()))
+                self._channel.send(("call", function, arguments, search_path.asked()))
                 answer, raised = self._channel.recv()
             except (EOFError, OSError) as error:
                 self.end()

@@ -4,8 +4,8 @@ import hashlib
 
 import numpy as np
 
-from cl_bench import registry
 from cl_bench.config import canonical_json
+from cl_bench.plugins import registry
 from cl_bench.records.spec import RunSpec
 from cl_bench.records.states import State, of_plan
 from cl_bench.records.store import Store

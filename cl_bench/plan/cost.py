@@ -7,7 +7,7 @@ from statistics import median
 import numpy as np
 from pydantic import ValidationError
 
-from cl_bench import environment, registry
+from cl_bench import environment
 from cl_bench.config import canonical_json
 from cl_bench.data.source import Source
 from cl_bench.data.stream import StreamInfo, task_infos
@@ -15,6 +15,7 @@ from cl_bench.errors import InputError
 from cl_bench.nn import load
 from cl_bench.nn.backbone import Backbone
 from cl_bench.plan import outline
+from cl_bench.plugins import registry
 from cl_bench.records.record import RunRecord
 from cl_bench.records.spec import RunSpec
 from cl_bench.run import assemble, certificate, learning

@@ -1,10 +1,10 @@
 """Spreads a request over groups, grids, benchmarks and backbones: one request for each benchmark."""
 
-from cl_bench import groups, registry
 from cl_bench.config import unknown, whole_number
 from cl_bench.errors import InputError
 from cl_bench.notation import grids, listed, method_text, parse_seeds, parse_splits
 from cl_bench.plan.request import Request, count_methods
+from cl_bench.plugins import groups, registry
 
 MOST_RUNS = 10_000  # more need --yes
 

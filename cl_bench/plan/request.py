@@ -9,10 +9,10 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from cl_bench import plugin_folders
 from cl_bench.config import Strict, build_config, number_or_word, unknown
 from cl_bench.errors import InputError
 from cl_bench.notation import format_option, grids, method_text, parse_scalar
+from cl_bench.plugins import search_path
 from cl_bench.text import yaml_file
 
 LARGEST_IMAGE = 4096  # pixels a side; attention over 65,536 patches of 16 x 16
@@ -164,5 +164,5 @@ def single_run(
     words = [word for name, value in chosen.items() for word in (f"--{name.replace('_', '-')}", str(value))]
     words += ["--losses"] if request.losses else []
     words += [word for key, value in settings.items() for word in ("--set", f"{key}={format_option(value)}")]
-    words += [word for folder in plugin_folders.asked() if plugins for word in ("--plugins", str(folder))]
+    words += [word for folder in search_path.asked() if plugins for word in ("--plugins", str(folder))]
     return shlex.join(["cl-bench", "run", *words])

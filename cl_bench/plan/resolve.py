@@ -4,7 +4,6 @@ import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from cl_bench import registry
 from cl_bench.config import BackboneSpec, Strict, Transform, build_config, canonical_json
 from cl_bench.data.names import require_names, sentences
 from cl_bench.data.order import cut, resolve
@@ -17,6 +16,7 @@ from cl_bench.nn.backbone import Backbone
 from cl_bench.notation import AS_PUBLISHED, parse_methods, parse_seeds, parse_splits, without_synonyms
 from cl_bench.plan import outline, settings
 from cl_bench.plan.request import Request, single_run
+from cl_bench.plugins import registry
 from cl_bench.presets import published_behavior, settings_for
 from cl_bench.records.spec import CORE_VERSIONS, Precision, RunSpec
 from cl_bench.training.method import Method

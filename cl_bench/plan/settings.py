@@ -1,10 +1,10 @@
 """Settings of a request by what they mean: options of methods, transforms, published behavior."""
 
-from cl_bench import registry
 from cl_bench.config import Strict, Transform, unknown
 from cl_bench.errors import InputError
 from cl_bench.notation import AS_PUBLISHED, SYNONYMS, format_option, without_synonyms
 from cl_bench.plan.request import Request
+from cl_bench.plugins import registry
 from cl_bench.presets import Setting
 from cl_bench.records.spec import CORE_VERSIONS, Precision
 from cl_bench.training.method import Method

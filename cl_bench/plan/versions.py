@@ -3,11 +3,11 @@
 from collections import Counter
 from collections.abc import Sequence
 
+from cl_bench.plugins.registry import method_class
 from cl_bench.records.index import Summary, summaries
 from cl_bench.records.record import RunRecord
 from cl_bench.records.spec import CORE_VERSIONS, VERSIONS, RunSpec
 from cl_bench.records.store import Store
-from cl_bench.registry import method_class
 
 
 def hints(specs: Sequence[RunSpec], store: Store, any_precision: bool) -> list[str]:

@@ -7,10 +7,10 @@ from typing import Annotated
 
 from pydantic import StringConstraints, ValidationError, model_validator
 
-from cl_bench import registry
 from cl_bench.config import Strict, build_config, canonical_json, whole_number
 from cl_bench.errors import CannotRead, InputError
 from cl_bench.files import write_atomically
+from cl_bench.plugins import registry
 from cl_bench.records.matrix_file import MatrixFile
 from cl_bench.records.metrics import accuracy_matrix
 from cl_bench.records.sealed import content_of, entries, is_missing

@@ -6,9 +6,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from cl_bench import plugin_folders
 from cl_bench.config import Strict, unknown
 from cl_bench.errors import InputError
+from cl_bench.plugins import search_path
 from cl_bench.records.metrics import ACCURACY_CONVENTIONS, FORGETTING_CONVENTIONS
 from cl_bench.records.spec import RunSpec
 from cl_bench.report import toml_file
@@ -133,7 +133,7 @@ def names() -> dict[str, Path]:
     """The files that come with the program, by name."""
     return {
         path.stem: path
-        for folder in plugin_folders.own()
+        for folder in search_path.own()
         for path in sorted((folder / "results" / "published").glob("*.toml"))
     }
 

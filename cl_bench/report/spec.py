@@ -6,11 +6,11 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from cl_bench import registry
 from cl_bench.config import unknown, whole_number
 from cl_bench.errors import InputError, pointing_at
-from cl_bench.groups import groups
 from cl_bench.notation import parse_methods, without_synonyms
+from cl_bench.plugins import registry
+from cl_bench.plugins.groups import groups
 from cl_bench.report import published, toml_file
 from cl_bench.report.toml_file import Place, Placed, TomlFile
 

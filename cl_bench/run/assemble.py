@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from cl_bench import registry
 from cl_bench.config import canonical_json
 from cl_bench.data.images import ImageSet, resident
 from cl_bench.data.preprocess import Preprocess
@@ -17,6 +16,7 @@ from cl_bench.errors import InputError
 from cl_bench.nn import load
 from cl_bench.nn.kernel import compile_all, plain_all
 from cl_bench.nn.weights import file_digest
+from cl_bench.plugins import registry
 from cl_bench.records.run_files import Say
 from cl_bench.records.spec import CORE_VERSIONS, RunSpec
 from cl_bench.training.method import Method

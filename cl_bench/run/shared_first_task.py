@@ -16,8 +16,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from cl_bench import registry
 from cl_bench.files import write_atomically
+from cl_bench.plugins import registry
 from cl_bench.records import file_lock, locks, run_files
 from cl_bench.records.first_task_files import FACTS, folder
 from cl_bench.records.sealed import content_of

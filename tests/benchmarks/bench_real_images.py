@@ -35,7 +35,7 @@ def pack_caltech(source: Path, root: Path) -> str:
 
     Returns the data set's name.
     """
-    from cl_bench import plugin_folders
+    from cl_bench.plugins import search_path
 
     lines: dict[str, list[str]] = {"train": [], "test": []}
     root.mkdir(parents=True, exist_ok=True)
@@ -77,7 +77,7 @@ def pack_caltech(source: Path, root: Path) -> str:
             """),
         encoding="utf-8",
     )
-    plugin_folders.use([plugins])
+    search_path.use([plugins])
     from cl_bench.datasets.caltech_subset import CaltechSubset
 
     from cl_bench.data.prepare_listed import prepare

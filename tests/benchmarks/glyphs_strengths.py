@@ -25,7 +25,7 @@ import torch
 from cl_bench.datasets import _glyphs_compose as composing
 from cl_bench.datasets import glyphs
 
-from cl_bench import registry, seeds
+from cl_bench import seeds
 from cl_bench.config import Transform
 from cl_bench.data.images import ImageSet
 from cl_bench.data.order import class_order, cut
@@ -33,6 +33,7 @@ from cl_bench.data.preprocess import Preprocess
 from cl_bench.data.stream import Sides, Stream, StreamInfo
 from cl_bench.data.subset import held_out
 from cl_bench.nn import load
+from cl_bench.plugins import registry
 from cl_bench.records import metrics
 from cl_bench.training.trainer import Trainer
 

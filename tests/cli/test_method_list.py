@@ -3,8 +3,8 @@
 import pytest
 from commands import command
 
-from cl_bench import registry
 from cl_bench.cli import method_list
+from cl_bench.plugins import registry
 
 METHODS = registry.plugins("methods")
 

@@ -13,7 +13,7 @@ from cl_bench.datasets import cifar100
 from PIL import Image
 from torchvision import transforms
 
-from cl_bench import registry, seeds
+from cl_bench import seeds
 from cl_bench.cli import main
 from cl_bench.config import Transform
 from cl_bench.data import augment_pillow
@@ -21,6 +21,7 @@ from cl_bench.data.preprocess import Preprocess
 from cl_bench.errors import InputError
 from cl_bench.plan.plan import make_plan
 from cl_bench.plan.request import Request
+from cl_bench.plugins import registry
 from cl_bench.records.store import Store
 from cl_bench.run.learning import Conditions
 from cl_bench.run.runner import run

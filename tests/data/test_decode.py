@@ -9,8 +9,8 @@ import pytest
 import toys
 from PIL import Image
 
-from cl_bench import registry
 from cl_bench.errors import InputError
+from cl_bench.plugins import registry
 
 SIDE = 32
 CORNER, CENTER = (0, 0), (SIDE // 2, SIDE // 2)

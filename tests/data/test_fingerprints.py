@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import toys
 
-from cl_bench import registry
 from cl_bench.data import fingerprints
 from cl_bench.data.fingerprints import Fingerprints
 from cl_bench.errors import InputError
 from cl_bench.plan.plan import make_plan
 from cl_bench.plan.request import Request
+from cl_bench.plugins import registry
 
 OLD = 1_500_000_000  # seconds; files of that age are not read at every opening
 

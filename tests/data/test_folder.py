@@ -7,8 +7,8 @@ import pytest
 import toys
 from PIL import Image
 
-from cl_bench import registry
 from cl_bench.errors import InputError
+from cl_bench.plugins import registry
 
 
 def folder(path):

@@ -3,12 +3,12 @@
 import pytest
 import toys
 
-from cl_bench import registry
 from cl_bench.cli import main
 from cl_bench.data.names import read_names
 from cl_bench.errors import InputError
 from cl_bench.plan.plan import make_plan
 from cl_bench.plan.request import Request
+from cl_bench.plugins import registry
 
 CODES = ("n01440764", "001.Black_footed_Albatross", "class_2", "class_3")
 

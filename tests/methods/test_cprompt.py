@@ -6,10 +6,10 @@ import toys
 from lessons import after
 from torch.nn import functional as F
 
-from cl_bench import registry
 from cl_bench.data.batch import Batch
 from cl_bench.data.stream import StreamInfo
 from cl_bench.errors import InputError
+from cl_bench.plugins import registry
 
 TASKS = [[2, 0], [1, 3, 4], [5, 6]]
 

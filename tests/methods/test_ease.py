@@ -7,12 +7,12 @@ from lessons import TASKS, after
 from runs import plan
 from torch.nn import functional as F
 
-from cl_bench import registry
 from cl_bench.data.batch import Batch
 from cl_bench.data.stream import TaskInfo
 from cl_bench.errors import InputError
 from cl_bench.nn.edits import NONE
 from cl_bench.plan.cost import costs
+from cl_bench.plugins import registry
 
 FIRST, OLD = slice(0, 2), slice(0, 5)  # classes of the first task, and of the first two
 

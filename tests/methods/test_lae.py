@@ -8,10 +8,10 @@ import toys
 from lessons import TASKS, after
 from torch.nn import functional as F
 
-from cl_bench import registry
 from cl_bench.data.batch import Batch
 from cl_bench.data.stream import TaskInfo
 from cl_bench.errors import InputError
+from cl_bench.plugins import registry
 
 IMAGES = torch.randn(4, 3, 16, 16, generator=torch.Generator().manual_seed(1))
 SECOND = TaskInfo(1, (1, 3, 4), 2)

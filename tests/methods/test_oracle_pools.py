@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from cl_bench import registry
 from cl_bench.data.batch import Batch
 from cl_bench.data.stream import TaskInfo
 from cl_bench.nn.attention import queries
 from cl_bench.nn.edits import Watched
 from cl_bench.nn.pool import cosines, majority, nearest
 from cl_bench.nn.statistics import QueryMoments
+from cl_bench.plugins import registry
 from cl_bench.training.query_method import QueryTuning
 
 pytestmark = oracle.HERE

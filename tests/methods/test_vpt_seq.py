@@ -3,7 +3,7 @@
 import pytest
 import toys
 
-from cl_bench import registry
+from cl_bench.plugins import registry
 
 TASKS = [[2, 0], [1, 3, 4]]
 ONE_STEP = {"passes": 1, "batch": 1000, "weight_decay": 0.0}

@@ -3,9 +3,9 @@
 import pytest
 from runs import plan
 
-from cl_bench import registry
 from cl_bench.errors import InputError
 from cl_bench.notation import parse_methods
+from cl_bench.plugins import registry
 
 
 def test_as_published_sets_all_published_choices_and_tells_the_row_by_name(base):
@@ -78,8 +78,8 @@ def test_pools_that_cannot_work_are_one_line_before_any_training(base, methods, 
 
 
 def test_every_published_choice_of_every_method_is_an_option_it_has(base):
-    from cl_bench import registry
     from cl_bench.config import Transform
+    from cl_bench.plugins import registry
 
     for name in registry.plugins("methods"):
         kind = registry.method_class(name)

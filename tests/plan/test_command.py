@@ -21,6 +21,7 @@ def request_of(words):
 @pytest.mark.parametrize(
     "asked",
     [
+        {"methods": "nsp2[eta=0.123456789|1e-07]", "set": {"learning_rate": 0.0123456789}},
         {
             "methods": "nsp2[eta=0.9|0.97],joint",
             "seeds": "2024,2031",

@@ -3,13 +3,13 @@
 import pytest
 import runs
 
-from cl_bench import registry
 from cl_bench.console import short, size
 from cl_bench.devices import places
 from cl_bench.plan.cost import costs
 from cl_bench.plan.forecast import forecast
 from cl_bench.plan.plan import make_plan
 from cl_bench.plan.request import Request
+from cl_bench.plugins import registry
 from cl_bench.records.store import Store
 
 

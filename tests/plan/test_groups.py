@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 from commands import command
 
-from cl_bench import plugin_folders, registry
 from cl_bench.errors import InputError
-from cl_bench.groups import expanded, groups
 from cl_bench.plan.plan import make_plan
 from cl_bench.plan.request import Request
+from cl_bench.plugins import registry, search_path
+from cl_bench.plugins.groups import expanded, groups
 from cl_bench.report import spec as layout
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,11 +41,11 @@ def write(tmp_path):
         folder = tmp_path / "plugins" / "methods"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{name}.py").write_text(f'GROUPS = ("mine",)\n{text}', encoding="utf-8")
-        plugin_folders.use([tmp_path / "plugins"])
+        search_path.use([tmp_path / "plugins"])
         return folder
 
     yield written
-    plugin_folders.use()
+    search_path.use()
 
 
 def test_paper_is_what_table_2_of_the_nsp2_paper_selects_and_all_is_every_method():

@@ -5,7 +5,7 @@ import pytest
 import toys
 from runs import plan
 
-from cl_bench import registry
+from cl_bench.plugins import registry
 from cl_bench.records.spec import RunSpec
 
 

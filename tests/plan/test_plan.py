@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 from runs import plan
 
-from cl_bench import presets, registry
+from cl_bench import presets
 from cl_bench.errors import InputError
 from cl_bench.plan.plan import make_plan
 from cl_bench.plan.request import request_from
+from cl_bench.plugins import registry
 
 
 def test_a_plan_is_methods_times_grid_times_splits_times_seeds(base):

@@ -7,7 +7,6 @@ import torch
 import toys
 from torch.utils.flop_counter import FlopCounterMode
 
-from cl_bench import registry
 from cl_bench.data.batch import Batch
 from cl_bench.data.stream import StreamInfo
 from cl_bench.devices import places
@@ -18,6 +17,7 @@ from cl_bench.plan.cost import costs
 from cl_bench.plan.forecast import forecast
 from cl_bench.plan.plan import make_plan
 from cl_bench.plan.request import Request
+from cl_bench.plugins import registry
 from cl_bench.records.store import Store
 from cl_bench.training import work
 from cl_bench.training.gradient_method import GradientMethod

@@ -6,9 +6,9 @@ import pytest
 from made import BETTER, SEQ, record
 from small_reports import line_of, small
 
-from cl_bench import registry
 from cl_bench.errors import InputError
-from cl_bench.groups import groups
+from cl_bench.plugins import registry
+from cl_bench.plugins.groups import groups
 from cl_bench.records.metrics import Conventions
 from cl_bench.records.store import Store
 from cl_bench.report import spec, write

@@ -6,9 +6,10 @@ import pytest
 import toys
 from made import orders, record
 
-from cl_bench import presets, registry
+from cl_bench import presets
 from cl_bench.config import BackboneSpec, Transform, build_config
 from cl_bench.errors import InputError
+from cl_bench.plugins import registry
 from cl_bench.records.metrics import Conventions
 from cl_bench.report import comparable, published
 

@@ -6,7 +6,7 @@ import made
 import runs
 import toys
 
-from cl_bench import registry
+from cl_bench.plugins import registry
 from cl_bench.records.metrics import Conventions
 from cl_bench.report import build, render
 from cl_bench.report.grouping import group

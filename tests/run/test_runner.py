@@ -14,8 +14,8 @@ import pytest
 import torch
 from runs import QUICK, execute, run_until, spec_of
 
-from cl_bench import registry
 from cl_bench.errors import InputError, RunFailed
+from cl_bench.plugins import registry
 from cl_bench.records.record import RunRecord
 from cl_bench.records.store import Store, read_record, write_spec
 from cl_bench.run import assemble, checkpoints

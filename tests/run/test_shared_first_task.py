@@ -4,7 +4,8 @@ import pytest
 import runs
 import toys
 
-from cl_bench import environment, registry
+from cl_bench import environment
+from cl_bench.plugins import registry
 from cl_bench.records import first_task_files
 from cl_bench.records.store import Store
 from cl_bench.run import shared_first_task

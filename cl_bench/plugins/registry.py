@@ -11,9 +11,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Literal
 
-from cl_bench import plugin_facts, plugin_folders
 from cl_bench.config import unknown
 from cl_bench.errors import InputError
+from cl_bench.plugins import constants, search_path
 
 Kind = Literal["methods", "datasets"]
 ALL, A_GROUP = "all", "a group of methods"  # the word for every method; what stands for several methods
@@ -34,7 +34,7 @@ class Plugin:
     asks: tuple[tuple[str, str], ...] = ()
     family: str = ""  # what a method tunes
     venue: str = ""  # such as "CVPR 2024"; "" for what has no paper of its own
-    groups: tuple[str, ...] = ()  # words that mean a method and others, see `cl_bench.groups`
+    groups: tuple[str, ...] = ()  # words that mean a method and others, see `cl_bench.plugins.groups`
     passes: int | str | None = None  # of an image at prediction; None: its file does not say
     keeps: str = ""  # of old classes
     reconstruction: bool = False  # made from a paper alone: there is no public code
@@ -53,7 +53,7 @@ class Plugin:
             found = importlib.import_module(self.module)
         except (Exception, SystemExit) as error:  # it may raise anything
             sys.modules.pop(self.module, None)
-            raise InputError(plugin_facts.blamed(self.path, error)) from error
+            raise InputError(constants.blamed(self.path, error)) from error
         self._require_class(found)
         return found
 
@@ -80,9 +80,9 @@ class Plugin:
 def plugins(kind: Kind) -> dict[str, Plugin]:
     """All plugins of a kind by full name; files are read, not imported, and those called `_*` are helpers."""
     found = {}
-    for folder in plugin_folders.own():
+    for folder in search_path.own():
         for path in sorted((folder / kind).glob("[a-z]*.py")):
-            facts = plugin_facts.of_file(path)
+            facts = constants.of_file(path)
             name = path.stem.replace("_", "-")
             found.setdefault(name, _plugin(name, kind, path, facts))
     for entry in _installed(f"cl_bench.{kind}"):
@@ -121,13 +121,13 @@ def _outside(kind: Kind, known: dict[str, Plugin]) -> list[Plugin]:
         taken |= dict.fromkeys((plugin.name, *plugin.aliases), f"the {WORDS[kind]} {plugin.name}")
         taken |= dict.fromkeys(plugin.groups, A_GROUP)
     taken |= {ALL: A_GROUP} if kind == "methods" else {}
-    for folder in plugin_folders.outside():
-        checkout = plugin_folders.is_checkout(folder)
+    for folder in search_path.outside():
+        checkout = search_path.is_checkout(folder)
         for path in sorted((folder / kind).glob("[!_]*.py")):
             name = path.stem.replace("_", "-")
             if checkout and name in known:
                 continue
-            facts, problem = plugin_facts.of_users_file(path)
+            facts, problem = constants.of_users_file(path)
             if not problem and CLASSES[kind] not in facts["names"]:
                 problem = f"{path} sets no {CLASSES[kind]}: it is no {WORDS[kind]}"
             names = (name, *facts.get("ALIASES", ()))
@@ -179,7 +179,7 @@ def find_for(kind: Kind, name: str, sha256: str | None) -> Plugin:
     except InputError as error:
         if sha256 is None:
             raise
-        there = f"put it on this machine too and name its folder in ${plugin_folders.VARIABLE}"
+        there = f"put it on this machine too and name its folder in ${search_path.VARIABLE}"
         raise InputError(f"{word} {name!r} is a plugin file that is not here ({error}); {there}") from None
     if plugin.sha256() != sha256:
         here = f"the file {plugin.path}" if plugin.path else "the package's own"

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from cl_bench import registry
 from cl_bench.errors import InputError
 from cl_bench.notation import items
-from cl_bench.registry import ALL, Plugin
+from cl_bench.plugins import registry
+from cl_bench.plugins.registry import ALL, Plugin
 
 
 @dataclass(frozen=True)
