@@ -11,7 +11,7 @@ from pathlib import Path
 import cl_bench
 
 # whose versions may move a result
-LIBRARIES = ("torch", "timm", "open_clip_torch", "torchvision", "numpy", "scipy")
+LIBRARIES = ("torch", "timm", "open_clip_torch", "torchvision", "numpy", "scipy", "POT")
 
 
 def describe(device: str, threads: int, compiled: bool = False) -> dict:

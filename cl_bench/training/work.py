@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 EIGEN = 10  # multiply-adds of a decomposition of an n x n matrix, in n^3
-PLAN = 20  # what an exact transport plan between n points and n takes as long as, in n^3 multiply-adds
+PLAN = 2  # what an exact transport plan between n points and n takes as long as, in n^3 multiply-adds
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,8 @@ import pytest
 from scipy.optimize import linear_sum_assignment, linprog
 from scipy.sparse import coo_array
 
+from cl_bench.errors import RunFailed
+from cl_bench.nn import transport
 from cl_bench.nn.transport import transport_plan
 
 
@@ -45,3 +47,18 @@ def test_points_that_are_where_mass_is_wanted_keep_theirs():
     points, mass = np.random.default_rng(0).standard_normal((30, 4)), np.linspace(1, 2, 30)
     cost = ((points[:, None] - points[None]) ** 2).sum(2)
     assert np.allclose(transport_plan(mass, mass, cost), np.diag(mass))
+
+
+@pytest.mark.filterwarnings("ignore:numItermax")
+def test_a_plan_that_is_not_found_in_the_pivots_allowed_fails_the_run(monkeypatch):
+    monkeypatch.setattr(transport, "PIVOTS", 3)
+    mass, cost = np.full(50, 0.02), np.random.default_rng(0).random((50, 50))
+    with pytest.raises(RunFailed, match="50 x 50 points in 3 pivots: numItermax reached"):
+        transport_plan(mass, mass, cost)
+
+
+def test_a_plan_of_what_is_not_finite_fails_the_run():
+    mass = np.array([0.5, 0.5])
+    for broken in ((mass, mass, np.array([[0.0, np.nan], [1.0, 0.0]])), (mass * np.nan, mass, np.eye(2))):
+        with pytest.raises(RunFailed, match="not finite; lower learning_rate"):
+            transport_plan(*broken)
