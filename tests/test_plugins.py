@@ -82,7 +82,7 @@ def test_the_readmes_example_learns_in_the_folder_where_it_was_put_and_processes
 def test_a_process_of_a_run_finds_the_readmes_example(toy_request, here, capsys):
     write(here)
     code, out, err = call(capsys, "run", "--methods", "ncm", "--device", "cpu", *options(toy_request))
-    assert code == 0 and "| NCM |" in out, err
+    assert code == 0 and "| NCM § |" in out, err
     [log] = here.glob("results/runs/ncm-*/log.txt")  # of the process that learned it
     assert "error" not in log.read_text(encoding="utf-8")
 
@@ -103,7 +103,7 @@ def test_the_readme_as_written_with_the_package_elsewhere(toy_request, here):
         *options(toy_request),
     ]
     done = subprocess.run(words, env=environment, capture_output=True, encoding="utf-8")
-    assert done.returncode == 0 and "| NCM |" in done.stdout, done.stderr
+    assert done.returncode == 0 and "| NCM § |" in done.stdout, done.stderr
 
 
 @pytest.mark.parametrize(

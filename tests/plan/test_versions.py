@@ -16,7 +16,7 @@ from cl_bench.records.store import Store
 from cl_bench.report.versus import versus
 
 COUNTS = [[80], [60, 70], [50, 60, 70]]
-REFERENCE = Path(__file__).resolve().parents[2] / "results" / "reference"
+OLDER = Path(__file__).resolve().parents[2] / "results" / "plain-glyphs"
 
 
 def twin(spec, **changes):
@@ -90,7 +90,7 @@ def reference(tmp_path):
 
     Their index is one that another version left.
     """
-    for path in sorted((REFERENCE / "runs").glob("vpt-*"))[::16]:
+    for path in sorted((OLDER / "runs").glob("vpt-*"))[::16]:
         shutil.copytree(path, tmp_path / "runs" / path.name)
     (tmp_path / "index.json").write_text(
         '{"version": 1, "runs": {"vpt-seq-0": {"stamp": [1, 2, 3], "summary": {"folder": "x"}}}}',
@@ -120,8 +120,8 @@ def test_a_results_folder_of_an_older_version_is_listed_and_reported(reference, 
 
 
 def test_all_committed_runs_can_be_believed():
-    found = list(Store(REFERENCE).records())
-    assert len(found) == len(list((REFERENCE / "runs").iterdir())) and all(
+    found = list(Store(OLDER).records())
+    assert len(found) == len(list((OLDER / "runs").iterdir())) and all(
         record.status == "done" for record in found
     )
 

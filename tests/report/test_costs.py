@@ -20,7 +20,7 @@ from cl_bench.records.store import Store
 from cl_bench.report import write
 
 UNEQUAL = ((0, 1, 2), (3,), (4, 5, 6))
-REFERENCE = Path(__file__).resolve().parents[2] / "results" / "reference"
+OLDER = Path(__file__).resolve().parents[2] / "results" / "plain-glyphs"
 
 
 def costing(found: RunRecord, **values) -> RunRecord:
@@ -90,7 +90,7 @@ def test_a_record_that_is_older_than_a_value_prints_a_dash_and_others_how_many_t
 
 
 def test_committed_records_from_before_the_value_are_read_as_they_are():
-    path = sorted((REFERENCE / "runs").glob("vpt-nsp2-*/record.json"))[0]
+    path = sorted((OLDER / "runs").glob("vpt-nsp2-*/record.json"))[0]
     found = read_record(path)
     assert "prediction_passes" not in path.read_text(encoding="utf-8")
     assert found.tasks[-1].prediction_passes is None and COSTS["passes"].of(found) is None
