@@ -84,12 +84,14 @@ def warm_run(channel: int, terminal: int) -> None:
 
     Its arguments are those of a command; what the command prints goes to the log that comes with them.
     """
+    import gc
     from multiprocessing.connection import Connection
 
     from cl_bench.launch import calls
 
     with calls.quick_imports():
         from cl_bench.run import runner  # noqa: F401 - takes seconds
+    gc.freeze()  # what was imported stays: later searches for garbage leave it out
 
     assigned = calls.serve(Connection(channel), terminal)
     os.close(terminal)

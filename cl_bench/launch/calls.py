@@ -23,7 +23,6 @@ def quick_imports() -> Iterator[None]:
     try:
         yield
     finally:
-        gc.freeze()
         if collecting:
             gc.enable()
 
