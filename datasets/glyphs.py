@@ -70,6 +70,7 @@ class Glyphs(Source):
 
     name = "glyphs"
     smoke = True
+    TEMPLATES: ClassVar[tuple[str, ...]] = ("{}",)  # words of a sentence are those of names, such as "a"
     style: ClassVar[Style] = RULED
     train_per_class: ClassVar[int] = 60
     # One number of passes for all. Rates are the best of 0.001 ... 0.1 in threefold steps on held-out
@@ -108,6 +109,10 @@ class Glyphs(Source):
             raise InputError(f"data set {self.name} takes no argument, got {argument!r}; {advice}")
         self._codes = split_codes()[0]
         self.class_names = [f"U+{code:04X} {unicodedata.name(chr(code), 'unnamed')}" for code in self._codes]
+
+    def text_names(self) -> list[str]:
+        """The characters' Unicode names."""
+        return [unicodedata.name(chr(code), "unnamed").lower() for code in self._codes]
 
     def manifest(self) -> dict:
         """What fixes every pixel: the masks' digest, the composer's version, the style, the counts."""
@@ -150,5 +155,12 @@ def glyphs_vit() -> BackboneSpec:
     )
 
 
+def glyphs_vit_and_words() -> BackboneSpec:
+    """The same ViT beside a text tower of words in names, made as `_glyphs_words.py` says."""
+    alone = glyphs_vit()
+    read = {"name": f"{alone.name}+glyphs-words", "text_weights": str(DATA / "words.safetensors")}
+    return alone.model_copy(update=read)
+
+
 SOURCE = Glyphs
-BACKBONES = {"glyphs-vit": glyphs_vit}
+BACKBONES = {"glyphs-vit": glyphs_vit, "glyphs-vit+glyphs-words": glyphs_vit_and_words}

@@ -12,6 +12,7 @@ from cl_bench.errors import InputError
 from cl_bench.nn import clip
 from cl_bench.nn import weights as weight_files
 from cl_bench.nn.backbone import Backbone
+from cl_bench.nn.words import WordTower
 
 JOIN = "+"  # between a ViT and the CLIP model that reads text beside it, and between their weights
 
@@ -34,16 +35,16 @@ def resolve(
     Raises InputError for unknown names (nearest offered), for bare timm names that stand for several
     checkpoints, and for a missing file.
     """
-    if JOIN in name:
-        return _resolve_both(name, image_size, weights, named)
-    if name.startswith(clip.PREFIX):
-        return clip.resolve(name, image_size, weights)
     if name in named:
         if weights or image_size:
             raise InputError(
                 f"backbone {name!r} ships with its weights and size; leave out --weights and --image-size"
             )
         return named[name]()
+    if JOIN in name:
+        return _resolve_both(name, image_size, weights, named)
+    if name.startswith(clip.PREFIX):
+        return clip.resolve(name, image_size, weights)
     meant = timm.models.get_deprecated_models().get(name)
     if meant:
         raise InputError(f"backbone {name!r} is timm's old name of {meant!r}; give that")
@@ -100,7 +101,8 @@ def load(spec: BackboneSpec) -> Backbone:
     if joined:
         own = load(spec.model_copy(update={"name": image, "text_weights": None}))
         read = spec.model_copy(update={"name": reader, "weights": spec.text_weights})
-        text = clip.borrowed(read, weight_files.read(spec.text_weights) if spec.text_weights else None)
+        state = weight_files.read(spec.text_weights) if spec.text_weights else None
+        text = clip.borrowed(read, state) if reader.startswith(clip.PREFIX) else WordTower(state)
         digest = weight_files.digest(nn.ModuleList([own.vit, text]).state_dict())
         return Backbone(own.vit, spec, digest, text)
     state = weight_files.read(spec.weights) if spec.weights else None
