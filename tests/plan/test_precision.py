@@ -6,12 +6,16 @@ from cl_bench import environment
 from cl_bench.plan.plan import make_plan
 from cl_bench.plan.request import Request
 
+AMX = "fpu amx_tile amx_bf16 sse"
+
 
 @pytest.mark.parametrize(
-    ("flags", "precision"), [("fpu amx_tile amx_bf16 sse", "bf16"), ("fpu avx512_bf16", "fp32"), ("", "fp32")]
+    ("flags", "usable", "precision"),
+    [(AMX, True, "bf16"), (AMX, False, "fp32"), ("fpu avx512_bf16", True, "fp32"), ("", True, "fp32")],
 )
-def test_a_processor_with_matrix_units_for_bf16_is_used_as_one(monkeypatch, flags, precision):
+def test_a_processor_with_matrix_units_for_bf16_is_used_as_one(monkeypatch, flags, usable, precision):
     monkeypatch.setattr(environment, "cpuinfo", lambda field: {"flags": flags}[field])
+    monkeypatch.setattr(environment, "has_bf16", lambda: usable)
     assert environment.usual_precision(["cpu"]) == precision
 
 
