@@ -66,6 +66,9 @@ def clean(
     first_tasks: Annotated[
         bool, Optional("--first-tasks", help="stored first tasks; runs keep what they took from them")
     ] = False,
+    features: Annotated[
+        bool, Optional("--features", help="kept features of frozen networks; they are computed again")
+    ] = False,
     yes: Annotated[bool, Optional("--yes", help="do not ask")] = False,
     results: opt.Results = Path("results"),
 ) -> None:
@@ -77,10 +80,14 @@ def clean(
     from cl_bench.records import clean as cleaning
     from cl_bench.records.store import Store
 
-    if not (runs or failed or damaged or first_tasks):
-        raise InputError("name runs, or give --failed, --damaged or --first-tasks")
+    if not (runs or failed or damaged or first_tasks or features):
+        raise InputError("name runs, or give --failed, --damaged, --first-tasks or --features")
     store = Store(results)
     choice = cleaning.choose(store, runs or [], failed, damaged, first_tasks)
+    if features:
+        from cl_bench.data import feature_store
+
+        feature_store.offer(choice)
     warn(f"kept: {line}" for line in choice.kept)
     warn(choice.unreadable, FIRST)
     found = list(choice.unwanted.values())

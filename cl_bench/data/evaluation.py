@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from cl_bench.data.batch import Batch
+from cl_bench.data.feature_store import FeatureStore
 from cl_bench.data.frozen import FrozenFeatures
 from cl_bench.data.images import ImageSet
 from cl_bench.data.preprocess import Preprocess
@@ -41,6 +42,7 @@ class TestImages:
         task_classes: Sequence[Sequence[int]],
         seen: Sequence[int],
         preprocess: Preprocess,
+        store: FeatureStore | None = None,
     ):
         """`seen` are the numbers of classes seen after learning 0, 1, 2, ... tasks."""
         self.images, self.labels, self._seen, self._preprocess = images, images.labels, seen, preprocess
@@ -51,7 +53,7 @@ class TestImages:
         tasks = self._task_of_position[self._positions[known]]
         self._rows = known[np.argsort(tasks, kind="stable")]
         self.task_sizes = tuple(int(np.isin(self.labels, classes).sum()) for classes in task_classes)
-        self._frozen = FrozenFeatures(self.task_sizes, lambda places: self._inputs(self._rows[places]))
+        self.frozen = FrozenFeatures(self.labels, self._inputs, store)
 
     def _inputs(self, rows: np.ndarray) -> Tensor:
         """Network input of test images by their row."""
@@ -100,7 +102,8 @@ class TestImages:
         labels = torch.from_numpy(self._positions[rows]).to(device)
         answers, answers_within, finite = [], [], torch.ones((), dtype=torch.bool, device=device)
         for places in self._batches(self._positions[rows], batch, together):
-            scores = predict(Batch(self._inputs(self._rows[places]), None, self._frozen.at(places)))
+            part = rows[places]
+            scores = predict(Batch(self._inputs(part), None, self.frozen.at(part)))
             self._require_columns(scores, len(places), seen)
             finite &= torch.isfinite(scores).all()
             own = task_of_class[labels[places[0] : places[-1] + 1]]

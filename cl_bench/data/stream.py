@@ -1,8 +1,9 @@
 """The class-incremental stream: tasks that show training images only, and test images out of reach."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from types import MappingProxyType
 
 import numpy as np
 import torch
@@ -11,10 +12,13 @@ from torch import Tensor
 from cl_bench.data.batch import Batch
 from cl_bench.data.device_images import Frames, uploaded
 from cl_bench.data.evaluation import EVALUATION_BATCH, Evaluation, TestImages, positions
+from cl_bench.data.feature_store import FeatureStore
 from cl_bench.data.frozen import FrozenFeatures
 from cl_bench.data.images import ImageSet
 from cl_bench.data.preprocess import Preprocess
 from cl_bench.data.source import Source
+
+NO_STORES: Mapping[str, FeatureStore] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -67,12 +71,12 @@ class Task(TaskInfo):
         rows: np.ndarray,
         labels: np.ndarray,
         preprocess: Preprocess,
+        frozen: FrozenFeatures,
     ):
         super().__init__(info.index, info.classes, info.first_label, info.names)
-        self._rows, self._preprocess = rows, preprocess
+        self._rows, self._preprocess, self._frozen = rows, preprocess, frozen
         self._train, self._evaluated = train.select(rows), evaluated.select(rows)
         self.labels = torch.from_numpy(labels).to(preprocess.device)
-        self._frozen = FrozenFeatures([len(rows)], self._inputs)
 
     def _inputs(self, chosen: np.ndarray) -> Tensor:
         return self._preprocess.plain(self._evaluated.pixels(chosen), self._evaluated.ready)
@@ -109,7 +113,7 @@ class Task(TaskInfo):
         self, images: Tensor, chosen: np.ndarray, known: bool, turns: np.ndarray | None = None
     ) -> Batch:
         labels = self.labels[uploaded(chosen, self._preprocess.device)]
-        return Batch(images, labels, self._frozen.at(chosen) if known else None, turns)
+        return Batch(images, labels, self._frozen.at(self._rows[chosen]) if known else None, turns)
 
 
 @dataclass(frozen=True)
@@ -131,13 +135,21 @@ class Stream:
         preprocess: Preprocess,
         joint: bool = False,
         names: Sequence[str] | None = None,
+        stores: Mapping[str, FeatureStore] = NO_STORES,
     ):
+        """`stores` keep features of frozen networks, of the images of "train" and of "test"."""
         self.task_classes = [tuple(classes) for classes in task_classes]
         self._infos = task_infos(self.task_classes, joint, names)
         self._train, self._train_evaluated = sides.train, sides.train_evaluated
         self._preprocess = preprocess
         seen = [0, *(info.first_label + len(info.classes) for info in self._infos)]
-        self._test = TestImages(sides.test, self.task_classes, seen, preprocess)
+        self._test = TestImages(sides.test, self.task_classes, seen, preprocess, stores.get("test"))
+        evaluated = sides.train_evaluated
+        self._frozen = FrozenFeatures(
+            evaluated.labels,
+            lambda rows: preprocess.plain(evaluated.pixels(rows), evaluated.ready),
+            stores.get("train"),
+        )
 
     @property
     def num_tasks(self) -> int:
@@ -148,6 +160,11 @@ class Stream:
     def test_sizes(self) -> tuple[int, ...]:
         """Test images of each evaluated task."""
         return self._test.task_sizes
+
+    @property
+    def borrowed_seconds(self) -> tuple[float, float]:
+        """What features of training and of test images that were found on disk had taken to compute."""
+        return self._frozen.borrowed_seconds, self._test.frozen.borrowed_seconds
 
     @property
     def truth(self) -> np.ndarray:
@@ -163,7 +180,8 @@ class Stream:
         info, order = self.info(index), [c for classes in self.task_classes for c in classes]
         rows = np.flatnonzero(np.isin(self._train.labels, info.classes))
         labels = positions(self._train.labels[rows], order)
-        return Task(info, self._train, self._train_evaluated, rows, labels, self._preprocess)
+        images = (self._train, self._train_evaluated)
+        return Task(info, *images, rows, labels, self._preprocess, self._frozen)
 
     def probe(
         self, learned: int, blocks: int, length: int

@@ -1,16 +1,18 @@
 """What a specification stands for: its data set, its stream and its method, ready to be learned."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 import numpy as np
 import torch
 
+from cl_bench import environment
 from cl_bench.config import canonical_json
+from cl_bench.data.feature_store import FeatureStore
 from cl_bench.data.images import ImageSet, resident
 from cl_bench.data.preprocess import Preprocess
 from cl_bench.data.source import Source
-from cl_bench.data.stream import EVALUATION_BATCH, Sides, Stream, StreamInfo
+from cl_bench.data.stream import EVALUATION_BATCH, NO_STORES, Sides, Stream, StreamInfo
 from cl_bench.data.subset import held_out, limited
 from cl_bench.errors import InputError
 from cl_bench.nn import load
@@ -51,7 +53,9 @@ def decode(specs: list[RunSpec]) -> None:
         split_images(open_source(spec), spec)
 
 
-def build_stream(spec: RunSpec, source: Source, device: torch.device) -> Stream:
+def build_stream(
+    spec: RunSpec, source: Source, device: torch.device, stores: Mapping[str, FeatureStore] = NO_STORES
+) -> Stream:
     """The stream of a specification; images that fit lie in a GPU's memory, unless Pillow augments them."""
     preprocess, sides = (
         Preprocess(spec.backbone, spec.transform, spec.data_seed, device),
@@ -65,7 +69,22 @@ def build_stream(spec: RunSpec, source: Source, device: torch.device) -> Stream:
         preprocess,
         spec.joint,
         source.text_names(),
+        stores,
     )
+
+
+def feature_stores(spec: RunSpec, device: torch.device, compiled: bool) -> dict[str, FeatureStore]:
+    """Where a stream keeps features of the run's images in frozen networks, which are compiled or not."""
+    enters = spec.transform.model_dump(include={"resize", "interpolation", "normalisation"})
+    backbone = spec.backbone
+    shared = {
+        "images": spec.manifest_digest,
+        "input": {**enters, "size": backbone.image_size, "mean": backbone.mean, "std": backbone.std},
+        "machine": environment.machine(str(device), torch.get_num_threads(), compiled),
+    }
+    chosen = {"validation": spec.validation, "limit": spec.limit}
+    chosen |= {"data_seed": spec.data_seed} if spec.validation else {}
+    return {side: FeatureStore({**shared, "side": side, **chosen}) for side in ("train", "test")}
 
 
 def split_images(source: Source, spec: RunSpec) -> Sides:

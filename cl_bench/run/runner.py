@@ -11,7 +11,14 @@ from cl_bench.records.record import RunRecord
 from cl_bench.records.run_files import Say
 from cl_bench.records.spec import RunSpec
 from cl_bench.records.store import Store
-from cl_bench.run.assemble import batch_sizes, build_method, build_stream, open_source, prepare_kernels
+from cl_bench.run.assemble import (
+    batch_sizes,
+    build_method,
+    build_stream,
+    feature_stores,
+    open_source,
+    prepare_kernels,
+)
 from cl_bench.run.duplicates import duplicates
 from cl_bench.run.learning import Conditions, Learning
 from cl_bench.training.distributed import ProcessGroup, process_group
@@ -35,7 +42,8 @@ def run(
             return record
         source, device = open_source(spec), torch.device(conditions.device)
         record = _begun(spec, record, conditions)
-        stream = build_stream(spec, source, device)
+        stores = feature_stores(spec, device, conditions.compiles)
+        stream = build_stream(spec, source, device, stores)
         if 0 in stream.test_sizes:
             empty = f"task {stream.test_sizes.index(0) + 1} has no image to evaluate on"
             raise InputError(f"{empty}; choose fewer splits or another class order")
@@ -108,7 +116,8 @@ def _failure(error: Exception, record: RunRecord, store: Store) -> Exception:
 def follow(group: ProcessGroup, device: str, spec: RunSpec, compiled: bool) -> None:
     """Learn with the first process of a group whatever it learns; it alone evaluates and saves."""
     source = open_source(spec)
-    stream = build_stream(spec, source, torch.device(device))
+    stores = feature_stores(spec, torch.device(device), compiled)
+    stream = build_stream(spec, source, torch.device(device), stores)
     method = build_method(spec, source, torch.device(device), stream.num_tasks)
     state, first, micro_batch = group.broadcast()
     prepare_kernels(compiled, lambda line: None, batch_sizes(method, group.size, micro_batch))

@@ -1,113 +1,139 @@
-"""Frozen features are computed once per unchanging image, and are the same bits for whoever asks."""
+"""Features of frozen networks: computed once a class, the same whoever asks, kept on disk and verified."""
+
+import json
 
 import numpy as np
 import pytest
 import torch
-import toys
 
-from cl_bench.data.batch import Batch
-from cl_bench.nn.edits import NONE
+from cl_bench.data.feature_store import FeatureStore, features_folder
+from cl_bench.data.frozen import BATCH, FrozenFeatures
+from cl_bench.errors import InputError
 
-TASKS = [[2, 0], [1, 3, 4], [5, 6]]
+LABELS = np.array([1, 0, 1, 2, 0, 1])
 
 
 class Counting:
-    """A backbone's `features`, counting the images that pass through without prompts."""
+    """A network that gives an image its own number, twice where it is normed, and counts what passes."""
 
-    def __init__(self, backbone):
-        self.images, self._original = 0, backbone.features
-        backbone.features = self
+    def __init__(self, weights_sha256="one"):
+        self.weights_sha256, self.passed = weights_sha256, 0
 
-    def __call__(self, images, edits=NONE):
-        self.images += len(images) if edits is NONE else 0
-        return self._original(images, edits)
-
-
-@pytest.mark.parametrize(("augment", "passes"), [("none", 1), ("crop", 5)])
-def test_training_and_evaluation_query_each_image_once_where_it_never_changes(augment, passes):
-    stream = toys.stream(TASKS, augment=augment)
-    method = toys.method("l2p", 3, passes=5)
-    counting = Counting(method.backbone)
-    for index in range(3):
-        toys.learn(method, stream, upto=index + 1, start=index)
-        for _ in range(2):
-            stream.evaluate(method.predict, index + 1)
-    assert counting.images == passes * 7 * 12 + 7 * 6  # training images, then test images
+    def frozen_features(self, images, normed=True):
+        self.passed += len(images)
+        return torch.stack([images * (1 + normed), images**2], dim=1)
 
 
-def test_statistics_share_the_queries_of_training():
-    stream, method = toys.stream(TASKS), toys.method("l2p-pgp", 3, passes=2)
-    counting = Counting(method.backbone)
-    toys.learn(method, stream, upto=1)
-    assert counting.images == 24
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("CL_BENCH_CACHE", str(tmp_path / "cache"))
 
 
-def test_parts_of_a_batch_share_them_too():
-    stream, method = toys.stream(TASKS), toys.method("l2p", 3, passes=2, batch=9)
-    counting = Counting(method.backbone)
-    toys.learn(method, stream, upto=1, micro_batch=4)
-    assert counting.images == 24
-    task = stream.task(1)
-    batch = task.augmented(np.array([30, 2, 17, 2, 8]), 0)
-    parts = torch.cat([part.frozen_features(method.backbone) for part in batch.split(2)])
-    assert torch.equal(parts, batch.frozen_features(method.backbone)) and counting.images == 24 + 36
-    assert [len(part) for part in batch.split(2)] == [2, 2, 1] and torch.cat(
-        [part.labels for part in batch.split(2)]
-    ).equal(batch.labels)
+def features(store=None, labels=LABELS):
+    return FrozenFeatures(labels, lambda rows: torch.from_numpy(rows).float(), store)
 
 
-def test_statistics_of_a_few_images_do_not_query_the_whole_task():
-    stream, method = toys.stream(TASKS, augment="crop"), toys.method("l2p-pgp", 3, passes=2, images=10)
-    counting = Counting(method.backbone)
-    toys.learn(method, stream, upto=1)
-    assert counting.images == 2 * 24 + 10
+def asked(found, network, rows, normed=True):
+    return found.at(np.array(rows)).of(network, normed)[:, 0].tolist()
 
 
-def test_cached_features_are_those_of_the_network_in_any_order():
-    task, trunk = toys.stream(TASKS).task(1), toys.backbone()
-    chosen = np.array([30, 2, 17, 2])
-    batch = task.augmented(chosen, 0)
-    assert torch.allclose(batch.frozen_features(trunk), trunk.features(batch.images), atol=1e-5)
-    whole = torch.cat([part.frozen_features(trunk) for part in task.plain(7)])
-    assert torch.equal(whole[chosen], batch.frozen_features(trunk))
+def test_each_image_passes_once_with_all_of_its_class():
+    network, found = Counting(), features()
+    assert asked(found, network, [2]) == [4] and network.passed == 3
+    assert asked(found, network, [5, 0, 3]) == [10, 0, 6] and network.passed == 4
+    assert asked(found, network, [4, 1, 2]) == [8, 2, 4] and network.passed == 6
+    assert asked(found, network, [4], normed=False) == [4] and network.passed == 8
+    assert found.borrowed_seconds == 0
 
 
-def test_class_tokens_before_the_last_norm_are_kept_beside_features():
-    task, trunk = toys.stream(TASKS).task(1), toys.backbone()
-    for batch in task.plain(7):
-        tokens = batch.frozen_features(trunk, normed=False)
-        anew = Batch(batch.images).frozen_features(trunk, normed=False)
-        assert torch.allclose(tokens, anew, atol=1e-5)
-        assert torch.allclose(trunk.vit.norm(tokens), batch.frozen_features(trunk), atol=1e-6)
-        assert not torch.allclose(tokens, batch.frozen_features(trunk), atol=1e-2)
+def test_a_large_class_passes_in_parts():
+    network = Counting()
+    found = features(labels=np.zeros(2 * BATCH + 1, int))
+    assert asked(found, network, [2 * BATCH, 0]) == [4 * BATCH, 0] and network.passed == 2 * BATCH + 1
 
 
-def test_two_networks_never_share_features_and_test_images_tell_neither_label_nor_place():
-    stream, one, two = toys.stream(TASKS), toys.backbone(), toys.backbone(seed=3)
-    batch = next(stream.task(0).plain(5))
-    assert not torch.allclose(batch.frozen_features(one), batch.frozen_features(two), atol=1e-2)
-    shown = []
-    stream.evaluate(lambda given: shown.append(given) or torch.zeros(len(given), 2), 1)
-    assert all(given.labels is None for given in shown)
-    assert not [name for given in shown for name in vars(given.known) if not name.startswith("_")]
+def test_networks_are_told_apart_and_forgotten_with_them():
+    one, two, found = Counting(), Counting("two"), features(FeatureStore({"images": "x"}))
+    assert asked(found, one, [3]) == asked(found, two, [3]) and one.passed == two.passed == 1
 
 
-def test_a_resumed_evaluation_finds_the_same_bits():
-    """Test images of later tasks join the earlier ones in a batch: what was computed must not matter."""
-    method = toys.method("l2p", 3)
-    gradual, at_once = toys.stream(TASKS), toys.stream(TASKS)
-    toys.learn(method, gradual)
-    seen = {}
+def test_another_run_takes_what_is_on_disk_and_counts_what_it_took(monkeypatch):
+    store, network = FeatureStore({"images": "x"}), Counting()
+    slow = network.frozen_features
 
-    def watching(stream):
-        def predict(batch):
-            seen.setdefault(stream, []).append(batch.frozen_features(method.backbone))
-            return torch.zeros(len(batch), 7)
+    def frozen_features(images, normed=True):
+        clock[0] += 7.0
+        return slow(images, normed)
 
-        return predict
+    clock = [0.0]
+    monkeypatch.setattr("time.perf_counter", lambda: clock[0])
+    monkeypatch.setattr(network, "frozen_features", frozen_features)
+    first = features(store)
+    assert asked(first, network, [0, 1]) == [0, 2] and first.borrowed_seconds == 0
+    again = features(FeatureStore({"images": "x"}))
+    assert asked(again, network, [1, 0]) == [2, 0] and network.passed == 5
+    assert again.borrowed_seconds == 14.0
 
-    gradual.evaluate(lambda batch: method.predict(batch)[:, :2], 1)
-    gradual.evaluate(lambda batch: method.predict(batch)[:, :5], 2)
-    gradual.evaluate(watching(gradual), 3, batch=10)
-    at_once.evaluate(watching(at_once), 3, batch=10)
-    assert all(torch.equal(a, b) for a, b in zip(seen[gradual], seen[at_once], strict=True))
+
+@pytest.mark.parametrize(
+    ("images", "network", "normed"),
+    [({"images": "y"}, "one", True), ({"images": "x"}, "two", True), ({"images": "x"}, "one", False)],
+)
+def test_other_images_weights_or_layers_find_nothing(images, network, normed):
+    asked(features(FeatureStore({"images": "x"})), Counting(), [3])
+    other = Counting(network)
+    asked(features(FeatureStore(images)), other, [3], normed)
+    assert other.passed == 1
+
+
+def test_a_network_without_a_digest_leaves_no_file():
+    asked(features(FeatureStore({"images": "x"})), Counting(None), [3])
+    assert not features_folder().exists()
+
+
+def stored():
+    """The only file of features, after class 1 was asked for."""
+    asked(features(FeatureStore({"images": "x"})), Counting(), [0])
+    [path] = features_folder().glob("*/*.safetensors")
+    return path
+
+
+def changed(path, place):
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        lambda path: changed(path, -1),
+        lambda path: path.write_bytes(path.read_bytes()[:-3]),
+        lambda path: path.write_bytes(b""),
+        lambda path: path.write_bytes(b"no tensors"),
+    ],
+    ids=["another value", "cut", "empty", "something else"],
+)
+def test_a_damaged_file_is_made_anew(harm):
+    path = stored()
+    whole = path.read_bytes()
+    harm(path)
+    network = Counting()
+    assert asked(features(FeatureStore({"images": "x"})), network, [2]) == [4] and network.passed == 3
+    assert len(path.read_bytes()) == len(whole)
+    again = Counting()
+    assert asked(features(FeatureStore({"images": "x"})), again, [2]) == [4] and again.passed == 0
+
+
+def test_its_folder_says_what_it_holds():
+    path = stored()
+    assert path.name == "1.safetensors"
+    key = json.loads((path.parent / "key.json").read_text())
+    assert key == {"images": "x", "weights": "one", "normed": True}
+
+
+def test_a_folder_that_cannot_be_written_is_said(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("CL_BENCH_CACHE", str(tmp_path / "file"))
+    with pytest.raises(InputError, match="cannot keep features in .*; set CL_BENCH_CACHE to a writable"):
+        asked(features(FeatureStore({"images": "x"})), Counting(), [0])

@@ -1,0 +1,110 @@
+"""Features of the frozen network outlive a run: other runs, methods and seeds take them, and count them."""
+
+import shutil
+
+import pytest
+import torch
+from filelock import FileLock
+from runs import execute, plan, spec_of
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+from cl_bench.cli import main
+from cl_bench.data.feature_store import LOCK, features_folder
+from cl_bench.nn.backbone import Backbone
+from cl_bench.run import assemble
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("CL_BENCH_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def passed(monkeypatch):
+    """Images that went through the frozen network for their features, those of the certificate too."""
+    counts, whole = [], Backbone.frozen_features
+
+    def counted(self, images, normed=True):
+        counts.append(len(images))
+        return whole(self, images, normed)
+
+    monkeypatch.setattr(Backbone, "frozen_features", counted)
+    return counts
+
+
+@pytest.fixture
+def request_(toy_request):
+    """Four tasks of toy images, every setting as it is."""
+    return {**toy_request, "set": {}}
+
+
+def images_of(spec):
+    stream = assemble.build_stream(spec, assemble.open_source(spec), torch.device("cpu"))
+    return sum(len(stream.task(index)) for index in range(stream.num_tasks)) + sum(stream.test_sizes)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"seeds": "7,"}, {"splits": "2"}, {"methods": "l2p", "set": {"passes": 1, "augment": "none"}}],
+    ids=str,
+)
+def test_seeds_splits_and_methods_share_them_and_results_are_those_without(
+    request_, tmp_path, passed, changes, monkeypatch
+):
+    execute(spec_of(request_, "simplecil"), tmp_path / "first")
+    passed.clear()
+    again = plan(request_, **{"methods": "simplecil", **changes}).specs[0]
+    shared = execute(again, tmp_path / "shared")
+    certificate = sum(passed)
+    passed.clear()
+    monkeypatch.setenv("CL_BENCH_CACHE", str(tmp_path / "empty"))
+    assert execute(again, tmp_path / "alone").outcome() == shared.outcome()
+    assert sum(passed) == images_of(again) + certificate
+
+
+@pytest.mark.parametrize(
+    "changes", [{"set": {"normalisation": "imagenet"}}, {"validation": 0.5}, {"limit": 16}], ids=str
+)
+def test_images_that_enter_otherwise_or_are_others_share_nothing(request_, tmp_path, passed, changes):
+    other = spec_of(request_, "simplecil", **changes)
+    execute(other, tmp_path / "alone")
+    alone = sum(passed)
+    shutil.rmtree(features_folder())
+    execute(spec_of(request_, "simplecil"), tmp_path / "one")
+    passed.clear()
+    execute(other, tmp_path / "other")
+    assert sum(passed) == alone
+
+
+def test_seconds_are_those_that_computing_them_took(request_, tmp_path):
+    spec = spec_of(request_, "simplecil")
+    execute(spec, tmp_path / "one")
+    for path in features_folder().glob("*/*.safetensors"):
+        with safe_open(path, "pt") as file:
+            features, facts = file.get_tensor("features"), file.metadata()
+        save_file({"features": features}, path, {**facts, "seconds": "1000"})
+
+    record = execute(spec, tmp_path / "again")
+    for task in record.tasks:
+        classes = len(task.classes)
+        assert 999 * classes < task.learn_seconds < 1001 * classes
+        assert 999 * classes < task.evaluate_seconds < 1001 * classes
+
+
+def test_clean_removes_them_but_not_from_a_run_that_computes_some(request_, tmp_path, capsys):
+    execute(spec_of(request_, "simplecil"), tmp_path / "one")
+    kept = list(features_folder().iterdir())
+    assert len(kept) == 2  # training and test images
+
+    def clean():
+        with pytest.raises(SystemExit):
+            main(["clean", "--features", "--yes", "--results", str(tmp_path / "one")])
+        return capsys.readouterr()
+
+    with FileLock(kept[0] / LOCK):
+        said = clean()
+        assert "is in use by a run" in said.err and "1 folders removed" in said.out
+    assert list(features_folder().iterdir()) == kept[:1]
+    clean()
+    assert not list(features_folder().iterdir())
