@@ -61,15 +61,15 @@ class Backbone(nn.Module):
 
         They are timm's own pooling of the final tokens: the class token where there is one.
         """
-        return self.finish(embedded(self.vit, images), 0, edits)
+        return self.finish(embedded(self.vit, images, edits), 0, edits)
 
     def class_tokens(self, images: Tensor, edits: Edits = NONE) -> Tensor:
         """The class token (B, D) of images (B, 3, H, W) before the last norm."""
-        return through_blocks(self.vit, embedded(self.vit, images), edits, read=1)[:, 0]
+        return through_blocks(self.vit, embedded(self.vit, images, edits), edits, read=1)[:, 0]
 
     def hidden(self, images: Tensor, until: int, edits: Edits = NONE) -> Tensor:
         """The tokens (B, N, D) that enter block `until`; what a method trains may start there."""
-        return through_blocks(self.vit, embedded(self.vit, images), edits, until=until)
+        return through_blocks(self.vit, embedded(self.vit, images, edits), edits, until=until)
 
     def finish(self, tokens: Tensor, start: int, edits: Edits = NONE) -> Tensor:
         """Features (B, D) of tokens (B, N, D) that enter block `start`."""

@@ -23,6 +23,10 @@ class Edits:
     thing to the network, and cost nothing where they are not used.
     """
 
+    def patches(self, x: Tensor) -> Tensor:
+        """What stands for the projected patches x (B, N, D), before class token and positions."""
+        return x
+
     def tokens(self, l: int, x: Tensor) -> Tensor:
         """The tokens (B, N', D) that enter block l in the place of x (B, N, D)."""
         return x
@@ -81,6 +85,10 @@ class Watched(Edits):
 
     def __init__(self, edits: Edits, attend: Attend):
         self._edits, self._attend = edits, attend
+
+    def patches(self, x: Tensor) -> Tensor:
+        """The edits' own patches."""
+        return self._edits.patches(x)
 
     def tokens(self, l: int, x: Tensor) -> Tensor:
         """The edits' own tokens: only attention is watched."""

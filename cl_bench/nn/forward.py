@@ -7,10 +7,11 @@ from cl_bench.nn.edits import NONE, Edits
 from cl_bench.nn.precision import autocast
 
 
-def embedded(vit: VisionTransformer, images: Tensor) -> Tensor:
+def embedded(vit: VisionTransformer, images: Tensor, edits: Edits = NONE) -> Tensor:
     """The tokens (B, N, D) that enter the first block, in the precision of `network_in`."""
     with autocast(images.device):
-        return vit.norm_pre(vit.patch_drop(vit._pos_embed(vit.patch_embed(images))))
+        patches = edits.patches(vit.patch_embed(images))
+        return vit.norm_pre(vit.patch_drop(vit._pos_embed(patches)))
 
 
 def through_blocks(
@@ -38,7 +39,7 @@ def tokens(vit: VisionTransformer, images: Tensor, edits: Edits = NONE, read: in
 
     All but that norm computes in the precision of `network_in`.
     """
-    return last_norm(vit, through_blocks(vit, embedded(vit, images), edits, read=read), edits)
+    return last_norm(vit, through_blocks(vit, embedded(vit, images, edits), edits, read=read), edits)
 
 
 def last_norm(vit: VisionTransformer, x: Tensor, edits: Edits = NONE) -> Tensor:

@@ -59,6 +59,19 @@ class JoinedPrompts(Edits):
         return torch.cat([x[:, :1], prompts, x[:, 1:]], dim=1)
 
 
+class ShallowPrompts(nn.Module, JoinedPrompts):
+    """P (M, D): M prompts that join in front of the first block, drawn from U(-1, 1)."""
+
+    def __init__(self, prompts: int, width: int, generator: torch.Generator):
+        super().__init__()
+        self.P = nn.Parameter(torch.empty(prompts, width).uniform_(-1.0, 1.0, generator=generator))
+
+    @property
+    def blocks(self) -> dict[int, Tensor]:
+        """All of them, in front of block 0."""
+        return {0: self.P}
+
+
 class StochasticDepth(JoinedPrompts):
     """The same, and every residual branch is left out at random, image by image (Huang et al., ECCV 2016).
 

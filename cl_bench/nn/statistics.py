@@ -177,5 +177,5 @@ class QueryMoments:
 def block_queries(vit: VisionTransformer, images: Tensor, edits: Edits, index: int) -> Tensor:
     """Attention queries q (B, H, N, d) of block `index` under the edits."""
     block = vit.blocks[index]
-    x = through_blocks(vit, embedded(vit, images), edits, until=index)
+    x = through_blocks(vit, embedded(vit, images, edits), edits, until=index)
     return queries(block.attn, block.norm1(edits.tokens(index, x)))

@@ -7,7 +7,7 @@ from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 
 from cl_bench.errors import InputError
-from cl_bench.nn.edits import NONE, Edits
+from cl_bench.nn.edits import NONE, Edits, Watched
 from cl_bench.nn.prompts import DeepPrompts
 
 IMAGES = torch.randn(3, 3, 16, 16, generator=torch.Generator().manual_seed(1))
@@ -15,6 +15,9 @@ IMAGES = torch.randn(3, 3, 16, 16, generator=torch.Generator().manual_seed(1))
 
 class Plain(Edits):
     """Every hook overridden, by what the network does anyway."""
+
+    def patches(self, x):
+        return x.clone()
 
     def norm(self, l, name, own):
         return lambda x: own(x)
@@ -101,6 +104,22 @@ def test_an_mlp_of_other_parts_is_refused_where_a_part_is_edited():
     trunk.vit.blocks[0].mlp.fc1 = trunk.vit.blocks[0].mlp.fc2 = nn.Identity()
     with pytest.raises(InputError, match="MLP is a Sequential"):
         trunk.features(IMAGES, Beside())
+
+
+def test_patches_are_edited_before_class_token_and_positions_and_where_attention_is_watched_too():
+    class Moved(Edits):
+        def patches(self, x):
+            return x + shift
+
+    shift = torch.linspace(-1, 1, 32)
+    trunk, moved, edits = toys.backbone(), toys.backbone(), Moved()
+    moved.vit.patch_embed.proj.bias.data += shift
+    expected = moved.features(IMAGES)
+    assert not torch.allclose(expected, trunk.features(IMAGES), atol=1e-2)
+    for found in (edits, Watched(edits, edits.attend)):
+        assert torch.allclose(trunk.features(IMAGES, found), expected, atol=1e-5)
+    assert torch.allclose(trunk.hidden(IMAGES, 1, edits), moved.hidden(IMAGES, 1), atol=1e-5)
+    assert torch.allclose(trunk.class_tokens(IMAGES, edits), moved.class_tokens(IMAGES), atol=1e-5)
 
 
 @pytest.mark.parametrize("until", [0, 1, 2])

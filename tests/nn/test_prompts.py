@@ -5,7 +5,7 @@ import torch
 import toys
 
 from cl_bench.nn.edits import Edits
-from cl_bench.nn.prompts import JoinedPrompts, SharedPrefixes, StochasticDepth, TaskPrompts
+from cl_bench.nn.prompts import JoinedPrompts, ShallowPrompts, SharedPrefixes, StochasticDepth, TaskPrompts
 
 
 def test_prompts_join_behind_the_class_token_and_stay_in_all_blocks_behind():
@@ -19,6 +19,16 @@ def test_prompts_join_behind_the_class_token_and_stay_in_all_blocks_behind():
     x = vit.blocks[2](torch.cat([x[:, :1], second, x[:, 1:]], dim=1))
     assert found.shape == (4, 5 + 2 + 5, 32)
     assert torch.allclose(found, x, atol=1e-5)
+
+
+def test_shallow_prompts_join_in_front_of_the_first_block_and_get_a_gradient():
+    trunk, images = toys.backbone(), torch.randn(4, 3, 16, 16)
+    prompts = ShallowPrompts(3, 32, torch.Generator().manual_seed(0))
+    assert dict(prompts.named_parameters()).keys() == {"P"} and prompts.P.abs().max() <= 1
+    found = trunk.features(images, prompts)
+    assert torch.equal(found, trunk.features(images, JoinedPrompts({0: prompts.P})))
+    found.square().sum().backward()
+    assert all(prompts.P.grad.norm(dim=1) > 0)
 
 
 def test_shared_prefixes_are_keys_and_values_of_the_first_blocks_as_they_are():
