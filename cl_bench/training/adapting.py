@@ -1,8 +1,8 @@
-"""Adapters beside the MLPs and a cosine head, trained on a task by SGD: RanPAC, EASE and their kin."""
+"""A network adapts to a task by SGD, through a cosine head, in adapters or otherwise: RanPAC, EASE, Aper."""
 
 import torch
 from pydantic import Field
-from torch import Tensor, optim
+from torch import Tensor, nn, optim
 from torch.nn import functional as F
 
 from cl_bench.config import Strict
@@ -10,6 +10,7 @@ from cl_bench.data.batch import Batch
 from cl_bench.data.stream import TaskInfo
 from cl_bench.nn.adapter import Adapters
 from cl_bench.nn.backbone import Backbone
+from cl_bench.nn.edits import Edits
 from cl_bench.nn.heads import CosineHeads
 from cl_bench.training.phase import Phase, half_cosine
 
@@ -35,18 +36,20 @@ def new_adapters(backbone: Backbone, config: AdaptingConfig, generator: torch.Ge
 
 
 def adapting(
-    backbone: Backbone, adapters: Adapters, head: CosineHeads, config: AdaptingConfig, task: TaskInfo
+    backbone: Backbone, edits: Edits, head: CosineHeads, config: AdaptingConfig, task: TaskInfo
 ) -> Phase:
-    """Cross-entropy of sigma cos(f, w_k), w_k those of the task's classes, over adapters, w and sigma.
+    """Cross-entropy of sigma cos(f, w_k), w_k those of the task's classes, over edits, w and sigma.
 
-    The learning rate falls to 0 as half a cosine, pass by pass.
+    Where the network is not frozen it is trained too. The learning rate falls to 0 as half a cosine, pass by
+    pass.
     """
 
     def loss(batch: Batch) -> Tensor:
-        features = backbone.features(batch.images, adapters)
+        features = backbone.features(batch.images, edits)
         return F.cross_entropy(head(features), batch.labels - task.first_label)
 
-    trained = [*adapters.parameters(), *head.parameters()]
+    modules = nn.ModuleList(part for part in (backbone, edits, head) if isinstance(part, nn.Module))
+    trained = [parameter for parameter in modules.parameters() if parameter.requires_grad]
     sgd = {"lr": config.learning_rate, "momentum": config.momentum, "weight_decay": config.weight_decay}
     return Phase(
         loss=loss,

@@ -32,6 +32,7 @@ LARGE = {
     "dualprompt": {"g_length": 100, "e_length": 400, "g_layers": 1, "e_layers": 1},
     "seq-lora": {"rank": 60},
     "seq-adapter": {"bottleneck": 100},
+    "aper": {"bottleneck": 100},
     "ease": {"bottleneck": 100},
     "evoprompt": {"prompt_length": 20, "hidden": 60},
     "ranpac": {"bottleneck": 60, "projection": 2000},

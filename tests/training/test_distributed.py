@@ -36,7 +36,13 @@ def learned(spec, root, helpers=(), **terms):
 
 @pytest.mark.parametrize(
     "method",
-    ["vpt-nsp2", *(pytest.param(name, marks=pytest.mark.slow) for name in ("vpt-pgp", "ease[dropout=0.0]"))],
+    [
+        "vpt-nsp2",
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("vpt-pgp", "ease[dropout=0.0]", "aper[dropout=0.0]")
+        ),
+    ],
 )
 def test_two_processes_learn_what_one_learns(toy_request, method, tmp_path):
     methods = f"{method},seq"  # which has all of the options that are set
