@@ -85,7 +85,7 @@ class ClipSeq(Prompted):
         """The prompts, and the refinement on features drawn for every class."""
         config = self.config
         features = config.refine_head * config.refine_samples * len(self.text_features)
-        return with_refinement(super().extra(), self.head, config.refine_passes, features)
+        return with_refinement(super().extra(), *self.head.weight.shape, config.refine_passes, features)
 
     def begin_task(self, task: Task, trainer: Trainer) -> None:
         """Encode the task's classes, once per run: a resumed run has them in its checkpoint."""
@@ -119,12 +119,11 @@ class ClipSeq(Prompted):
         if moments is None and not self.config.refine_head:
             return
         edits = moments.observing(self.prompts) if moments else self.prompts
-        features, labels = [], []
-        for batch in trainer.plain(task, self.statistics_batch):
-            features.append(self.backbone.features(batch.images, edits))
-            labels.append(batch.labels)
+        found = trainer.features(
+            task, lambda batch: self.backbone.features(batch.images, edits), self.statistics_batch
+        )
         if self.gaussians:
-            self.gaussians.describe(torch.cat(features), torch.cat(labels))
+            self.gaussians.describe(*found)
             config, seed = self.config, self.stream.init_seed
             losses = align(self.head, self.refined_loss, self.gaussians, config, task, trainer, seed)
             self.refinement_losses = losses[:: max(1, len(losses) - 1)]

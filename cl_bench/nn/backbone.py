@@ -1,6 +1,7 @@
 """Frozen timm vision transformers, which run with a method's edits, and what methods require of them."""
 
 import copy
+from collections.abc import Callable
 
 import torch
 from timm.models.vision_transformer import VisionTransformer
@@ -76,13 +77,16 @@ class Backbone(nn.Module):
         x = through_blocks(self.vit, tokens, edits, first=start, read=self.read)
         return self.vit.forward_head(last_norm(self.vit, x, edits), pre_logits=True)
 
-    def trainable_copy(self) -> "Backbone":
-        """A copy of the network, without the text tower, all of which is trained: full fine-tuning.
+    def trainable_copy(self, trained: Callable[[str], bool] = lambda name: True) -> "Backbone":
+        """A copy of the network, without the text tower, whose parameters of `trained` names are trained.
 
-        It is part of the method's state.
+        They are part of the method's state; the others are this network's own tensors. Full fine-tuning
+        trains all.
         """
-        twin = Backbone(copy.deepcopy(self.vit), self.spec, self.weights_sha256)
-        twin.vit.requires_grad_(True)
+        kept = {id(value): value for name, value in self.vit.named_parameters() if not trained(name)}
+        twin = Backbone(copy.deepcopy(self.vit, kept), self.spec, self.weights_sha256)
+        for name, parameter in twin.vit.named_parameters():
+            parameter.requires_grad_(trained(name))
         return twin
 
     @property

@@ -68,6 +68,12 @@ class TaskHeads(nn.Module):
         self.heads.requires_grad_(False)
         self.heads.append(head.to(device))
 
+    def tasks(self) -> Tensor:
+        """The task of every class, (K_seen,)."""
+        sizes = torch.tensor([head.out_features for head in self.heads])
+        device = self.heads[0].weight.device
+        return torch.arange(len(sizes)).repeat_interleave(sizes).to(device)
+
     def current(self, features: Tensor) -> Tensor:
         """Scores (B, c_t) of the newest head."""
         return self.heads[-1](features)

@@ -10,6 +10,7 @@ from cl_bench.errors import InputError
 from cl_bench.nn.edits import Edits
 
 QKV = "qkv"  # targets whose maps are thirds of one
+ATTENTION = ("qkv", "proj")  # maps of a block's attention; others are of its MLP
 
 
 class LoRA(nn.Module, Edits):
@@ -95,3 +96,53 @@ class SuccessiveLoRA(nn.Module, Edits):
         weight, bias = torch.cat([own.weight[:queries], self.W[l]]), own.bias  # (3 D, D)
         A, B = self.A[l], F.pad(self.B[l], (0, 0, queries, 0))  # (r, D), (3 D, r)
         return lambda x: F.linear(x, weight, bias) + F.linear(F.linear(x, A), B)
+
+
+class WholeLoRA(nn.Module, Edits):
+    """y = W x + scale B A x for whole linear maps of all blocks, which are named as in `Edits.linear`.
+
+    Of every name A is (L, r, D) and B (L, D', r). B starts as zero, so that the network starts as it is; A is
+    zero until `start`.
+    """
+
+    def __init__(self, blocks: Sequence[nn.Module], rank: int, names: Sequence[str], scale: float = 1.0):
+        super().__init__()
+        self.scale, self.A, self.B = scale, nn.ParameterDict(), nn.ParameterDict()
+        for name in names:
+            W, L = weights(blocks, name)[0], len(blocks)
+            if rank > min(W.shape):
+                has = f"{name} of a block has {min(W.shape)} directions"
+                raise InputError(f"rank={rank}, but {has}; give at most as many")
+            self.A[name] = nn.Parameter(torch.zeros(L, rank, W.shape[1], device=W.device))
+            self.B[name] = nn.Parameter(torch.zeros(L, W.shape[0], rank, device=W.device))
+
+    @torch.no_grad()
+    def start(self, blocks: Sequence[nn.Module]) -> None:
+        """A becomes the leading right singular vectors of every W."""
+        for name, A in self.A.items():
+            for l, W in enumerate(weights(blocks, name)):
+                A[l] = leading_inputs(W, A.shape[1])
+
+    def linear(self, l: int, name: str, own: nn.Module) -> Callable[[Tensor], Tensor]:
+        """The block's map with what is learned beside it."""
+        if name not in self.A:
+            return own
+        A, B = self.A[name][l], self.B[name][l]
+        return lambda x: own(x) + self.scale * F.linear(F.linear(x, A), B)
+
+
+def weights(blocks: Sequence[nn.Module], name: str) -> list[Tensor]:
+    """The weight (D', D) of every block's linear map of this name. Raises InputError where there is none."""
+    found = [getattr(block.attn if name in ATTENTION else block.mlp, name, None) for block in blocks]
+    if not all(isinstance(part, nn.Linear) for part in found):
+        raise InputError(f"LoRA beside {name} needs blocks with such a linear map; choose another backbone")
+    return [part.weight for part in found]
+
+
+def leading_inputs(W: Tensor, rank: int) -> Tensor:
+    """The `rank` leading right singular vectors (rank, D) of W (D', D), by its smaller Gram matrix."""
+    X = W.double()
+    if X.shape[0] >= X.shape[1]:
+        return torch.linalg.eigh(X.T @ X).eigenvectors.flip(1)[:, :rank].T.to(W.dtype)
+    left = torch.linalg.eigh(X @ X.T).eigenvectors.flip(1)[:, :rank]  # (D', rank)
+    return F.normalize(left.T @ X, dim=1).to(W.dtype)

@@ -16,10 +16,12 @@ from cl_bench.config import Strict
 from cl_bench.data.batch import Batch
 from cl_bench.data.stream import Task
 from cl_bench.nn.gaussians import ClassGaussians
-from cl_bench.training.phase import Phase
+from cl_bench.training.phase import Phase, half_cosine
 from cl_bench.training.trainer import Trainer
 
 BATCH = 256  # drawn features
+Change = Callable[[Tensor, torch.Generator], Tensor]
+"""Draws (K, n, D) of all classes -> the features that stand for them, (K, n, D)."""
 # options for trials on a toy network
 SMALL_ALIGNMENT = {"refine_passes": 10, "refine_samples": 32, "refine_learning_rate": 0.01}
 
@@ -63,22 +65,74 @@ def align(
         name="refinement",
         advice="lower refine_learning_rate",
     )
-    head.requires_grad_(True)
     key = (init_seed, "refine", task.index)
-    losses = trainer.fit_samples(
-        task, lambda done: _draws(gaussians, config.refine_samples, (*key, done)), phase
+    return _train(
+        head, phase, lambda done: draws(gaussians, config.refine_samples, (*key, done)), task, trainer
     )
-    head.requires_grad_(False)
-    for parameter in head.parameters():
+
+
+class HeadAlignmentConfig(Strict):
+    """Settings of SLCA's public code, which others have taken over."""
+
+    align_passes: int = Field(5, ge=0)  # 0: heads stay as they were trained
+    align_samples: int = Field(256, ge=1)  # features drawn per class and pass
+    align_rate: float = Field(0.01, gt=0)  # learning rate, which falls to 0 as half a cosine
+    mean_decay: float = Field(0.1, ge=0, le=1)  # see `around_smaller_means`; 0: draws as they are
+    ridge: float = Field(1e-4, gt=0)  # added to the diagonal of every covariance
+
+
+def align_heads(
+    heads: nn.Module, loss: Callable[[Batch], Tensor], gaussians: ClassGaussians,
+    config: HeadAlignmentConfig, sgd: dict, change: Change, task: Task, trainer: Trainer, init_seed: int,
+) -> list[float]:  # fmt: skip
+    """Train all heads alike on fresh draws for every pass, after `change`; the mean loss of every pass.
+
+    `sgd` are momentum and weight decay. The loss gets features as images, and the classes' positions as
+    labels. Every process draws the same. Raises RunFailed when the loss is not finite.
+    """
+    phase = Phase(
+        loss=loss,
+        optimizer=lambda: optim.SGD(heads.parameters(), config.align_rate, **sgd),
+        batch=BATCH,
+        passes=config.align_passes,
+        rate=lambda done, group: half_cosine(done, config.align_passes),
+        name="alignment",
+        advice="lower align_rate",
+    )
+    key = (init_seed, "align", task.index)
+    return _train(
+        heads, phase, lambda done: draws(gaussians, config.align_samples, (*key, done), change), task, trainer
+    )
+
+
+def around_smaller_means(gaussians: ClassGaussians, tasks: Tensor, decay: float) -> Change:
+    """Draws of a class of task i of t are moved as if its mean were 1 - decay (1 - i / t) times as long.
+
+    That is 0.9 + 0.1 i / t for 0.1, and nothing for the newest classes; tasks (K,) count from 0.
+    """
+    missing = decay * (1 - (tasks + 1) / (tasks.max() + 1))  # (K,)
+    return lambda drawn, generator: drawn - (missing[:, None] * gaussians.means)[:, None]
+
+
+def _train(
+    heads: nn.Module, phase: Phase, draw: Callable[[int], Iterator[Batch]], task: Task, trainer: Trainer
+) -> list[float]:
+    heads.requires_grad_(True)
+    losses = trainer.fit_samples(task, draw, phase)
+    heads.requires_grad_(False)
+    for parameter in heads.parameters():
         parameter.grad = None
     return losses
 
 
-def _draws(gaussians: ClassGaussians, samples: int, key: tuple) -> Iterator[Batch]:
-    """`samples` features of every class, shuffled, in batches."""
+def draws(
+    gaussians: ClassGaussians, samples: int, key: tuple, change: Change | None = None
+) -> Iterator[Batch]:
+    """`samples` features of every class, changed, shuffled, in batches."""
     classes, device = len(gaussians.means), gaussians.means.device
     answers = torch.arange(classes, device=device).repeat_interleave(samples)
     generator = torch.Generator(device).manual_seed(seeds.derived_seed(*key))
-    drawn = gaussians.sample(samples, generator).flatten(0, 1)  # (K * samples, D)
+    drawn = gaussians.sample(samples, generator)  # (K, samples, D)
+    drawn = (drawn if change is None else change(drawn, generator)).flatten(0, 1)
     for chosen in torch.randperm(len(drawn), generator=generator, device=device).split(BATCH):
         yield Batch(drawn[chosen], answers[chosen])

@@ -1,6 +1,7 @@
 """The contract of a continual-learning method."""
 
 from abc import ABC, abstractmethod
+from itertools import chain
 from typing import ClassVar
 
 import torch
@@ -198,10 +199,10 @@ class Method(nn.Module, ABC):
 
     def _own_names(self, values: dict[str, Tensor]) -> dict[str, str]:
         """Stored name -> its own name, of each tensor of the state."""
-        found = {}
+        found, own = {}, {name for name, _ in chain(self.named_parameters(), self.named_buffers())}
         for name in values:
             part, _, inner = name.partition(".")
-            if part != "backbone":
+            if part != "backbone" and name in own:  # not of a copy that shares the backbone's tensors
                 found[inner if part in self.STORED_FLAT else name] = name
         return found
 

@@ -209,6 +209,12 @@ class Trainer:
                 self.images_seen += networks * len(part)
                 yield part
 
+    def features(self, task: Task, extract: Callable[[Batch], Tensor], batch: int) -> tuple[Tensor, Tensor]:
+        """What `extract` makes of all images of a `plain` pass (N, D), and their labels (N,)."""
+        found = [(extract(part), part.labels) for part in self.plain(task, batch)]
+        features, labels = zip(*found, strict=True)
+        return torch.cat(features), torch.cat(labels)
+
     def augmented(
         self, task: Task, batch: int, chosen: np.ndarray | None, pass_index: int, shared: bool = False
     ) -> Iterator[Batch]:

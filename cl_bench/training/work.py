@@ -99,9 +99,12 @@ def of_prompt_generator(generator: torch.nn.Module, head: torch.nn.Module, block
     return Extra(tokens={block: 1}, image=image, step=step, task=pairs * (3 * image + 2 * D * D))
 
 
-def with_refinement(found: Extra, head: torch.nn.Linear, passes: int, features: int) -> Extra:
-    """With passes over features drawn from Gaussians, on which a linear map is trained after a task."""
-    (E, D), drawn = head.weight.shape, float(features)
+def with_refinement(found: Extra, outputs: int, width: int, passes: int, features: int) -> Extra:
+    """With passes over features drawn from Gaussians, on which so many linear outputs are trained.
+
+    That is after every task.
+    """
+    E, D, drawn = float(outputs), float(width), float(features)
     return replace(found, task=passes * drawn * D * (D / 2 + 3 * E), working_bytes=4 * drawn * D)
 
 

@@ -146,3 +146,13 @@ def test_a_trainable_copy_learns_and_leaves_the_network_alone():
         twin.features(IMAGES), before, atol=1e-3
     )
     assert not any(parameter.requires_grad for parameter in trunk.parameters())
+
+
+def test_a_copy_of_which_a_part_is_trained_shares_the_other_tensors():
+    trunk = toys.backbone()
+    twin = trunk.trainable_copy(lambda name: name.endswith("bias"))
+    own = dict(trunk.vit.named_parameters())
+    for name, parameter in twin.vit.named_parameters():
+        assert parameter.requires_grad == name.endswith("bias") == (parameter is not own[name]), name
+    assert not any(parameter.requires_grad for parameter in own.values())
+    assert torch.equal(twin.features(IMAGES), trunk.features(IMAGES))
