@@ -33,6 +33,7 @@ LARGE = {
     "seq-lora": {"rank": 60},
     "seq-adapter": {"bottleneck": 100},
     "aper": {"bottleneck": 100},
+    "slca": {"plusplus": True, "rank": 12},
     "ease": {"bottleneck": 100},
     "evoprompt": {"prompt_length": 20, "hidden": 60},
     "ranpac": {"bottleneck": 60, "projection": 2000},
