@@ -25,7 +25,7 @@ from torch import Tensor
 from cl_bench import seeds
 from cl_bench.data.batch import Batch
 from cl_bench.data.stream import StreamInfo, Task, TaskInfo
-from cl_bench.nn.backbone import Backbone, require_class_token
+from cl_bench.nn.backbone import Backbone, EditedBackbone, require_class_token
 from cl_bench.nn.edits import NONE, Edits
 from cl_bench.nn.heads import CosineHeads
 from cl_bench.nn.prompts import DeepPrompts, ShallowPrompts
@@ -59,7 +59,7 @@ class Aper(Method):
     PRESET = "nsp2-paper"
     display = "Aper"
     SMALL = {"bottleneck": 4, "dropout": 0.0}
-    queries = True  # f(x)
+    queries, settled_passes = True, 2  # f(x); both networks are those of the first task
     current_task_loss = True
     keeps = KEEPS
     AS_PUBLISHED = {"prompt_init": "zero", "normalisation": "unit01"}
@@ -69,6 +69,7 @@ class Aper(Method):
         super().__init__(config, backbone, stream)
         self.copied = backbone.trainable_copy() if config.adapt == "finetune" else None
         self.edits = new_edits(backbone, config, seeds.generator(stream.init_seed, "adapters"))
+        self.settled = EditedBackbone(self.adapted, self.edits, on_disk=not self.copied)
         self.head = CosineHeads(backbone.width, self.device)
         self.prototypes = Prototypes(2 * backbone.width, self.device)
 
@@ -94,8 +95,7 @@ class Aper(Method):
 
     def phi(self, batch: Batch) -> Tensor:
         """[f(x); f_a(x)] (B, 2 D)."""
-        f_a = self.adapted.features(batch.images, self.edits)
-        return torch.cat([batch.frozen_features(self.backbone), f_a], dim=1)
+        return torch.cat([batch.frozen_features(network) for network in (self.backbone, self.settled)], dim=1)
 
     def end_task(self, task: Task, trainer: Trainer) -> None:
         """The sums over the task's images, of its own classes alone."""

@@ -8,11 +8,9 @@ later subspaces i: of the prototypes of classes j of tasks >= i, by likeness in 
 \[ P_{k,i} = \sum_j s_{kj} P_{j,i}, \qquad s_{kj} = softmax_j \cos(P_{k,a}, P_{j,a}). \]
 The score of class k weighs the subspace of its own task most:
 \[ \cos(f_a(x), P_{k,a}) + \frac{\alpha}{t - 1} \sum_{i \ne a} \cos(f_i(x), P_{k,i}). \]
-With `beta` the cosine in f_0, features of the un-adapted network, is added at that weight.
-
-Paper and code differ twice; the code made the paper's numbers, and is the default. The paper mixes once, in a
-new subspace, over the classes that are new too (`completion=once`), the code again after every task. In the
-paper alpha multiplies the sum itself (`others=sum`), so that many tasks outweigh a class's own.
+With `beta` the cosine in f_0, of un-adapted features, is added at that weight. The code differs from the
+paper twice, made its numbers, and is the default: the paper mixes once, in a new subspace, over new classes
+too (`completion=once`), the code after every task; the paper's alpha multiplies the sum (`others=sum`).
 """
 
 from typing import Literal
@@ -25,7 +23,7 @@ from torch.nn import functional as F
 from cl_bench import seeds
 from cl_bench.data.batch import Batch
 from cl_bench.data.stream import StreamInfo, Task, TaskInfo
-from cl_bench.nn.backbone import Backbone
+from cl_bench.nn.backbone import Backbone, EditedBackbone
 from cl_bench.nn.heads import CosineHeads
 from cl_bench.nn.prototypes import Prototypes
 from cl_bench.training.adapting import AdaptingConfig, adapting, new_adapters
@@ -61,19 +59,19 @@ class Ease(Method):
     Config = EaseConfig
     TRUNK = EaseTraining
     PRESET = "nsp2-paper"
-    display = "EASE"
+    display, keeps = "EASE", KEEPS
     SMALL = {"bottleneck": 4, "dropout": 0.0}
     current_task_loss = True
-    keeps = KEEPS
     AS_PUBLISHED = {"others": "mean", "completion": "recomputed", "normalisation": "unit01"}
     LEFT_DIFFERENT = (
-        "tasks may differ in size, and features in width, where the code has equal tasks and 768 features",
+        "tasks and feature widths are free, where the code has equal tasks and 768 features",
         "the published class order is that of numpy's older generator, seed 1993",
     )
 
     def __init__(self, config: EaseConfig, backbone: Backbone, stream: StreamInfo):
         super().__init__(config, backbone, stream)
         self.adapters, self.classes = nn.ModuleList(), []  # by task; classes as slices of all
+        self.settled: list[EditedBackbone] = []  # of each task, asked for when it is learned
         self.raw = self.queries = config.beta > 0  # whether the first subspace is that of f_0
         self.register_buffer("P", torch.zeros(0, int(self.raw), backbone.width, device=self.device))
 
@@ -83,6 +81,7 @@ class Ease(Method):
         self.adapters.requires_grad_(False)
         drawn = seeds.generator(seed, "adapters", task.index)
         self.adapters.append(new_adapters(self.backbone, self.config, drawn))
+        self.settled.append(EditedBackbone(self.backbone, self.adapters[-1]))
         self.head = CosineHeads(self.backbone.width, self.device)
         self.head.grow(new, seeds.generator(seed, "head", task.index))
         self.classes.append(slice(task.first_label, task.first_label + new))
@@ -94,16 +93,16 @@ class Ease(Method):
 
     def subspaces(self, batch: Batch) -> Tensor:
         """Features (B, S, D) of all subspaces."""
-        raw = [batch.frozen_features(self.backbone)] if self.raw else []
-        own = [self.backbone.features(batch.images, adapters) for adapters in self.adapters]
-        return torch.stack(raw + own, dim=1)
+        networks = [self.backbone] * self.raw + self.settled
+        return torch.stack([batch.frozen_features(network) for network in networks], dim=1)
 
     def end_task(self, task: Task, trainer: Trainer) -> None:
         """Prototypes of the task's classes in all subspaces, and of old classes in later ones."""
         found = Prototypes(self.P[0].numel(), self.device)
         found.grow(len(task.classes))
         for batch in trainer.plain(task, BATCH, shared=True, networks=self.prediction_passes):
-            found.add(self.subspaces(batch).flatten(1), batch.labels - task.first_label)
+            features = self.subspaces(Batch(batch.images))  # which nobody asks for again
+            found.add(features.flatten(1), batch.labels - task.first_label)
         trainer.group.all_reduce_sum([found.sums, found.counts])
         self.P[task.first_label :] = found.means.unflatten(1, self.P.shape[1:])
         self.complete()
@@ -138,8 +137,10 @@ class Ease(Method):
 
     @property
     def prediction_passes(self) -> int:
-        """One for every subspace."""
+        """One for every subspace, which stays as it is learned."""
         return self.P.shape[1]
+
+    settled_passes = prediction_passes
 
     def extra(self) -> Extra:
         """One task's adapters: an image passes each task's in a pass of its own."""

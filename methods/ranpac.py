@@ -22,7 +22,7 @@ from torch.nn import functional as F
 from cl_bench import seeds
 from cl_bench.data.batch import Batch
 from cl_bench.data.stream import StreamInfo, Task, TaskInfo
-from cl_bench.nn.backbone import Backbone
+from cl_bench.nn.backbone import Backbone, EditedBackbone
 from cl_bench.nn.edits import NONE
 from cl_bench.nn.heads import CosineHeads
 from cl_bench.nn.ridge import Ridge, choose_strength
@@ -64,6 +64,7 @@ class RanPAC(Method):
             generator = seeds.generator(stream.init_seed, "adapters")
             self.edits = new_adapters(backbone, config, generator)
             self.head = CosineHeads(D, self.device)
+        self.network = EditedBackbone(backbone, self.edits, on_disk=True)
         if M:
             W_r = torch.randn(D, M, generator=seeds.generator(stream.init_seed, "projection"))
             self.register_buffer("W_r", W_r.to(self.device))
@@ -88,16 +89,16 @@ class RanPAC(Method):
             return []
         return [adapting(self.backbone, self.edits, self.head, self.config, task)]
 
-    def phi(self, images: Tensor) -> Tensor:
+    def phi(self, batch: Batch) -> Tensor:
         """relu(f W_r) (B, M), or f (B, D)."""
-        f = self.backbone.features(images, self.edits)
+        f = batch.frozen_features(self.network)
         return F.relu(f @ self.W_r) if self.config.projection else f
 
     def end_task(self, task: Task, trainer: Trainer) -> None:
         """Moments of the task's images in a seeded order; lambda from them alone; the classifier."""
         order, phis, labels = permutation(len(task), trainer.data_seed, "ridge", task.index), [], []
         for batch in trainer.plain(task, BATCH, order):
-            phis.append(self.phi(batch.images))
+            phis.append(self.phi(batch))
             labels.append(batch.labels)
             self.ridge.add(phis[-1], labels[-1])
         if self.config.ridge is None:
@@ -107,7 +108,9 @@ class RanPAC(Method):
 
     def predict(self, batch: Batch) -> Tensor:
         """phi W, (B, K_seen)."""
-        return self.ridge(self.phi(batch.images))
+        return self.ridge(self.phi(batch))
+
+    settled_passes = 1  # the network is the first task's
 
     def diagnostics(self) -> dict:
         """lambda, and the errors among which it was the least."""

@@ -291,9 +291,10 @@ def test_what_a_run_costs_is_what_passes_through_the_network(name, augment):
         assert step.passed_learning == method.forwards(step.task, step.images, augment != "none")
         assert step.images_seen == method.images_seen(step.task, step.images)
         sizes = stream.test_sizes[: len(step.evaluation.correct)]
-        looked_up = method.queries or method.frozen
-        asked = looked_up * (sizes[-1] if index else sum(sizes))
-        assert step.passed_evaluating == sum(sizes) * (method.prediction_passes - looked_up) + asked
+        settled = method.settled_passes
+        newly = settled - (steps[index - 1].copy().settled_passes if index else 0)
+        once = settled * (sizes[-1] if index else sum(sizes)) + newly * sum(sizes[:-1] if index else ())
+        assert step.passed_evaluating == sum(sizes) * (method.prediction_passes - settled) + once
 
 
 @gradient_methods

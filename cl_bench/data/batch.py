@@ -6,8 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cl_bench.data.frozen import Known
-from cl_bench.nn.backbone import Backbone
+from cl_bench.data.frozen import Known, Network
 
 
 @dataclass(frozen=True, eq=False)
@@ -16,7 +15,7 @@ class Batch:
 
     images: Tensor  # (B, 3, S, S)
     labels: Tensor | None = None  # (B,), positions in the class order; None where they are to be predicted
-    known: Known | None = None  # the un-prompted features of images that always enter in the same way
+    known: Known | None = None  # the features in frozen networks of images that always enter in the same way
     # (B,), which showing of which training image each is: pass * images of the task + place among them
     turns: np.ndarray | None = None
 
@@ -24,15 +23,15 @@ class Batch:
         return len(self.images)
 
     @torch.no_grad()
-    def frozen_features(self, backbone: Backbone, normed: bool = True) -> Tensor:
-        """Features (B, D) of the un-prompted network, without gradient: the query of prompt pools.
+    def frozen_features(self, network: Network, normed: bool = True) -> Tensor:
+        """Features (B, D) of a network that does not change any more, without gradient.
 
-        Looked up where they are known, else one more forward pass. Without `normed` they are class tokens
-        before the last norm.
+        Those of the un-prompted backbone are the queries of prompt pools. Looked up where they are known,
+        else one more forward pass. Without `normed` they are class tokens before the last norm.
         """
         if self.known is None:
-            return backbone.frozen_features(self.images, normed)
-        return self.known.of(backbone, normed)
+            return network.frozen_features(self.images, normed)
+        return self.known.of(network, normed)
 
     def split(self, size: int) -> list["Batch"]:
         """Parts of at most `size` images."""

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from functools import cached_property
 
 import torch
 from timm.models.vision_transformer import VisionTransformer
@@ -11,6 +12,7 @@ from cl_bench.config import BackboneSpec
 from cl_bench.errors import InputError
 from cl_bench.nn.edits import NONE, Edits
 from cl_bench.nn.forward import embedded, last_norm, through_blocks
+from cl_bench.nn.weights import digest
 
 
 class Backbone(nn.Module):
@@ -101,6 +103,30 @@ class Backbone(nn.Module):
         Without `normed` class tokens before the last norm. See `Batch.frozen_features`.
         """
         return self.features(images) if normed else self.class_tokens(images)
+
+
+class EditedBackbone:
+    """A frozen backbone with edits that change no more, once anybody asks: the features can be kept.
+
+    See `Batch.frozen_features`.
+    """
+
+    def __init__(self, backbone: Backbone, edits: Edits, on_disk: bool = False):
+        """With `on_disk` features are kept for other runs, whose network may be the same."""
+        self._backbone, self._edits, self._on_disk = backbone, edits, on_disk
+
+    @cached_property
+    def weights_sha256(self) -> str | None:
+        """Backbone and edits as they are at the first question; None: features are not kept on disk."""
+        return (
+            f"{self._backbone.weights_sha256}+{digest(self._edits.state_dict())}" if self._on_disk else None
+        )
+
+    @torch.no_grad()
+    def frozen_features(self, images: Tensor, normed: bool = True) -> Tensor:
+        """Features (B, D) of the edited network, without gradient, or class tokens before the last norm."""
+        features = self._backbone.features if normed else self._backbone.class_tokens
+        return features(images, self._edits)
 
 
 def require_class_token(backbone: Backbone, method: str) -> None:

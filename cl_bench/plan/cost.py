@@ -15,6 +15,7 @@ from cl_bench.errors import InputError
 from cl_bench.nn import load
 from cl_bench.nn.backbone import Backbone
 from cl_bench.plan import outline
+from cl_bench.plan.grown import Grown
 from cl_bench.plugins import registry
 from cl_bench.records.record import RunRecord
 from cl_bench.records.spec import RunSpec
@@ -50,24 +51,6 @@ class Cost:
     stored_bytes: int  # kept besides the backbone after the last task: the size of a checkpoint
     memory_bytes: float  # what learning takes at least besides the network
     prediction_passes: int  # of one image, after the last task
-
-
-@dataclass(frozen=True)
-class Grown:
-    """A method to which all its tasks were announced, and what an image's prediction took after each."""
-
-    method: Method
-    prediction_passes: tuple[int, ...]
-
-    @property
-    def looked_up(self) -> bool:
-        """Whether one of the passes is the un-prompted network's, which every test image has once."""
-        return self.method.queries or self.method.frozen
-
-    def predicting(self, counts: Sequence[int]) -> tuple[int, ...]:
-        """Passes in which so many images are predicted after each task, at least one an image."""
-        own = (max(1, passes - self.looked_up) for passes in self.prediction_passes)
-        return tuple(count * passes for count, passes in zip(counts, own, strict=False))
 
 
 class Shapes:
@@ -116,8 +99,8 @@ class Shapes:
         with method.device:
             for task in task_infos(spec.task_classes, spec.joint):
                 method.grow(task)
-                passes.append(method.prediction_passes)
-        return Grown(method, tuple(passes))
+                passes.append((method.prediction_passes, method.settled_passes))
+        return Grown(method, *zip(*passes, strict=True))
 
 
 def costs(specs: Sequence[RunSpec], shapes: Shapes | None = None) -> dict[str, Cost]:
@@ -171,9 +154,9 @@ def _cost(spec: RunSpec, shapes: Shapes) -> Cost:
 
 def _evaluated(spec: RunSpec, grown: Grown, sizes: Sequence[int], tests: Sequence[int]) -> list[int]:
     """Passes after every task: evaluation, losses that are followed and, after the last, the certificate."""
-    seen, looked_up = np.cumsum(tests).tolist(), grown.looked_up
-    own = [passes - looked_up for passes in grown.prediction_passes]
-    found = [count * times + new * looked_up for count, times, new in zip(seen, own, tests, strict=True)]
+    seen = np.cumsum(tests).tolist()
+    counts = zip(seen, grown.repeated, grown.settled(tests), strict=True)
+    found = [count * times + once for count, times, once in counts]
     found[-1] += 3 * grown.prediction_passes[-1] * min(seen[-1], certificate.BLOCKS * certificate.BATCH)
     if spec.losses:
         followed = [sum(sizes[: min(index + 1, learning.FOLLOWED_TASKS)]) for index in range(len(sizes))]

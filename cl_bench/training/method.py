@@ -163,6 +163,14 @@ class Method(nn.Module, ABC):
         return 1 + self.queries
 
     @property
+    def settled_passes(self) -> int:
+        """How many of these passes go through networks that change no more, see `Batch.frozen_features`.
+
+        A test image passes each of those once in a run, however often it is predicted.
+        """
+        return int(self.queries or self.frozen)
+
+    @property
     def predicts_together(self) -> int | None:
         """How many test images, all of one task, are predicted at a time where they depend on each other.
 

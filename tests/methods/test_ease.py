@@ -129,10 +129,12 @@ def test_the_first_task_is_shared_by_all_that_differ_in_how_subspaces_are_used()
     assert usual != kind.trunk(kind.Config(bottleneck=8))
 
 
-def test_planning_counts_a_pass_for_every_task_so_far(toy_request):
+def test_planning_counts_a_pass_for_every_subspace_that_an_image_has_not_been_in(toy_request):
     [spec] = plan(toy_request, set=SET, methods="ease").specs
     cost = costs([spec])[spec.run_id()]
-    assert cost.test_images == (8, 16, 24, 32) and cost.predicted == (8, 2 * 16, 3 * 24, 4 * 32)
+    assert cost.test_images == cost.predicted == (8, 16, 24, 32) and cost.prediction_passes == 4
+    certificate = 3 * 4 * 32  # all images thrice, in every subspace
+    assert cost.evaluating == (8, 2 * 8 + 8, 3 * 8 + 16, 4 * 8 + 24 + certificate)
     assert cost.images == tuple(12 * (4 + t) for t in (1, 2, 3, 4))  # 4 passes of training
 
 

@@ -1,6 +1,7 @@
 """Features of the frozen network outlive a run: other runs, methods and seeds take them, and count them."""
 
 import shutil
+from functools import partialmethod
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from safetensors.torch import save_file
 
 from cl_bench.cli import main
 from cl_bench.data.feature_store import LOCK, features_folder
-from cl_bench.nn.backbone import Backbone
+from cl_bench.nn.backbone import Backbone, EditedBackbone
 from cl_bench.run import assemble
 
 
@@ -22,14 +23,15 @@ def cache(tmp_path, monkeypatch):
 
 @pytest.fixture
 def passed(monkeypatch):
-    """Images that went through the frozen network for their features, those of the certificate too."""
-    counts, whole = [], Backbone.frozen_features
+    """Images that went through settled networks for their features, those of the certificate too."""
+    counts = []
 
-    def counted(self, images, normed=True):
+    def counted(self, images, normed=True, *, whole):
         counts.append(len(images))
         return whole(self, images, normed)
 
-    monkeypatch.setattr(Backbone, "frozen_features", counted)
+    for kind in (Backbone, EditedBackbone):
+        monkeypatch.setattr(kind, "frozen_features", partialmethod(counted, whole=kind.frozen_features))
     return counts
 
 
@@ -108,3 +110,15 @@ def test_clean_removes_them_but_not_from_a_run_that_computes_some(request_, tmp_
     assert list(features_folder().iterdir()) == kept[:1]
     clean()
     assert not list(features_folder().iterdir())
+
+
+def test_what_the_first_task_adapted_is_shared_by_runs_that_share_it_and_by_no_others(
+    request_, tmp_path, passed
+):
+    small, counts = {"bottleneck": 4, "passes": 1, "projection": 16}, []
+    for more in ({"ridge": 1.0}, {"ridge": 2.0}, {"learning_rate": 0.3}):
+        spec = spec_of(request_, "ranpac", set={**small, **more})
+        passed.clear()
+        execute(spec, tmp_path / "results", share_first_task=True)
+        counts.append(sum(passed))
+    assert counts == [counts[0], counts[0] - images_of(spec), counts[0]]
