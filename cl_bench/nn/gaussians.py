@@ -40,6 +40,17 @@ class ClassGaussians(nn.Module):
         return torch.cat(draws)
 
 
+def closeness(means: Tensor, features: Tensor, sigma: float, least: float = 1e-5) -> Tensor:
+    """How much each feature (n, D) counts for each mean (K, D), (K, n), float64; a mean's weights sum to 1.
+
+    They are proportional to exp(-distance^2 / (2 sigma^2)) + least (semantic drift compensation: Yu et al.,
+    CVPR 2020; without the second term).
+    """
+    distances = torch.cdist(means.double(), features.double())
+    weights = torch.exp(-distances.square() / (2 * sigma**2)) + least
+    return weights / weights.sum(dim=1, keepdim=True)
+
+
 def fit(features: Tensor, ridge: float) -> tuple[Tensor, Tensor]:
     """Mean (D,) and packed lower Cholesky factor of the unbiased covariance + ridge I of features (n, D).
 

@@ -83,6 +83,32 @@ class TaskHeads(nn.Module):
         return torch.cat([head(features) for head in self.heads], dim=1)
 
 
+class CosineTaskHeads(TaskHeads):
+    """s cos(f, w_k), with the same scale s for all heads, which have no bias."""
+
+    def __init__(self, width: int, scale: float):
+        super().__init__(width)
+        self.scale = scale
+
+    def grow(
+        self, classes: int, generator: torch.Generator, init: HeadInit | Literal["warm"], device: torch.device
+    ) -> None:
+        """Add a head; earlier ones are frozen."""
+        super().grow(classes, generator, init, device)
+        self.heads[-1].register_parameter("bias", None)
+
+    def current(self, features: Tensor) -> Tensor:
+        """Scores (B, c_t) of the newest head."""
+        return self._scaled(features, self.heads[-1].weight)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Scores (B, K_seen) of all heads."""
+        return self._scaled(features, torch.cat([head.weight for head in self.heads]))
+
+    def _scaled(self, features: Tensor, weight: Tensor) -> Tensor:
+        return self.scale * F.normalize(features, dim=1) @ F.normalize(weight, dim=1).T
+
+
 class CosineHeads(nn.Module):
     """sigma cos(f, w_k): weights (K, D) of all classes so far, and a learned scale that starts at 1.
 

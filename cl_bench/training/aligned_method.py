@@ -5,7 +5,8 @@ from abc import abstractmethod
 
 import torch
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, optim
+from torch.nn import functional as F
 
 from cl_bench import seeds
 from cl_bench.data.batch import Batch
@@ -35,7 +36,7 @@ class Aligned(GradientMethod):
     """Heads as they are trained, and a copy of them that is aligned after every task but the first.
 
     The copy predicts; the next task goes on from the heads as they were trained. Subclasses say what the
-    features are, and by which loss heads are aligned.
+    features are.
     """
 
     current_task_loss = True
@@ -57,13 +58,21 @@ class Aligned(GradientMethod):
     def features(self, batch: Batch) -> Tensor:
         """Features (B, D) of the network as it is now."""
 
-    @abstractmethod
+    def loss(self, batch: Batch, task: TaskInfo) -> Tensor:
+        """CE of the newest head's scores, over the task's own classes."""
+        return F.cross_entropy(self.head.current(self.features(batch)), batch.labels - task.first_label)
+
     def aligned_loss(self, batch: Batch) -> Tensor:
-        """What aligned heads minimize on features (B, D) of all classes, drawn in the place of images."""
+        """CE of the aligned heads' scores, over all classes, of features (B, D) in the place of images."""
+        return F.cross_entropy(self.aligned(batch.images), batch.labels)
 
     def sgd(self) -> dict:
         """Momentum and weight decay, of training and alignment."""
         return {"momentum": self.config.momentum, "weight_decay": self.config.weight_decay}
+
+    def make_optimizer(self, task: TaskInfo) -> optim.Optimizer:
+        """A new SGD for all that is trained, at one rate."""
+        return optim.SGD(self.trained().values(), self.config.learning_rate, **self.sgd())
 
     def changed(self, drawn: Tensor, generator: torch.Generator) -> Tensor:
         """Draws (K, n, D) of all classes as heads get them: around smaller means the older a class is."""
@@ -81,9 +90,13 @@ class Aligned(GradientMethod):
     def end_task(self, task: Task, trainer: Trainer) -> None:
         """Gaussians of the task's classes; alignment."""
         if self.gaussians:
-            found = trainer.features(task, self.features, self.statistics_batch)
-            self.gaussians.describe(*found)
+            features, labels = trainer.features(task, self.features, self.statistics_batch)
+            self.describe(features, labels, task, trainer)
         self.align(task, trainer)
+
+    def describe(self, features: Tensor, labels: Tensor, task: Task, trainer: Trainer) -> None:
+        """Take features (n, D) of all the task's images, as at evaluation, for its classes' Gaussians."""
+        self.gaussians.describe(features, labels)
 
     def align(self, task: Task, trainer: Trainer) -> None:
         """The copy becomes the heads as they were trained and, but in the first task, learns from draws."""

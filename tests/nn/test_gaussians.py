@@ -1,9 +1,12 @@
 """One Gaussian per class: positive definite, with the moments of its features."""
 
+import math
+
+import pytest
 import torch
 
 from cl_bench.nn import gaussians
-from cl_bench.nn.gaussians import ClassGaussians
+from cl_bench.nn.gaussians import ClassGaussians, closeness
 
 CPU = torch.device("cpu")
 
@@ -71,3 +74,12 @@ def test_new_classes_and_classes_without_features_leave_the_others_as_they_are()
     made.describe(torch.randn(5, 4), torch.full((5,), 3))  # nothing of class 2
     assert torch.equal(made.means[:2], before[0]) and torch.equal(made.factors[:2], before[1])
     assert made.means[2].eq(0).all() and made.means[3].ne(0).any()
+
+
+def test_near_features_count_more_for_a_mean_and_far_ones_all_alike():
+    """At distances 0 and 2 with sigma 1 they count 1 and e^-2; at 100 and 200 the least of all is left."""
+    features = torch.tensor([[0.0, 0.0], [0.0, 2.0]])
+    near, far = closeness(torch.tensor([[0.0, 0.0], [0.0, -100.0]]), features, 1.0)
+    share = (math.exp(-2) + 1e-5) / (1 + math.exp(-2) + 2e-5)
+    assert near.tolist() == pytest.approx([1 - share, share])
+    assert far.tolist() == pytest.approx([0.5, 0.5])

@@ -34,6 +34,7 @@ LARGE = {
     "seq-adapter": {"bottleneck": 100},
     "aper": {"bottleneck": 100},
     "slca": {"plusplus": True, "rank": 12},
+    "ssiat": {"bottleneck": 100},
     "ease": {"bottleneck": 100},
     "evoprompt": {"prompt_length": 20, "hidden": 60},
     "ranpac": {"bottleneck": 60, "projection": 2000},
