@@ -59,14 +59,6 @@ def items(text: str) -> list[str]:
     return [part.strip() for part in parts if part.strip()]
 
 
-def parse_splits(text: str) -> list[int]:
-    """ "10,20" -> [10, 20]."""
-    splits = [whole_number(part.strip()) for part in str(text).split(",")]
-    if None in splits:
-        raise InputError(f"--splits {text!r}: expected numbers of tasks, such as 10 or 10,20")
-    return list(dict.fromkeys(splits))
-
-
 def parse_seeds(text: str) -> list[int]:
     """ "3" -> the first three seeds, 2024 to 2026; "2024,2031" -> these; "2031," -> this one."""
     numbers = [whole_number(part.strip()) for part in str(text).split(",") if part.strip()]

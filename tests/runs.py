@@ -12,7 +12,7 @@ from cl_bench.run.learning import Conditions
 QUICK = {"passes": 4, "batch": 8, "epoch_mode": "plain", "temperature": 4.0}
 
 
-def plan(base, **changes):
+def plan(base, /, **changes):
     return make_plan(Request(**{**base, **changes}))
 
 

@@ -2,8 +2,9 @@
 
 import pytest
 
+from cl_bench import splits
 from cl_bench.errors import InputError
-from cl_bench.notation import parse_splits, without_synonyms
+from cl_bench.notation import without_synonyms
 from cl_bench.plan import tune
 from cl_bench.plan.request import parse_settings, request_from
 from cl_bench.text import yaml_file
@@ -145,4 +146,4 @@ def test_values_on_the_command_line_are_read_alike(value):
 @pytest.mark.parametrize("digits", ["²", "١٠", "1_0", "１０", "10²", "9" * 5000])
 def test_numbers_are_of_the_digits_0_to_9(digits):
     with pytest.raises(InputError, match="expected numbers of tasks"):
-        parse_splits(digits)
+        splits.listed(digits)

@@ -4,10 +4,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import cl_bench
-from cl_bench.config import Transform, whole_number
+from cl_bench.config import Transform
 from cl_bench.errors import InputError
 from cl_bench.plugins import registry, search_path
 from cl_bench.presets import Setting, load, published_behavior, settings_for
+from cl_bench.splits import is_split
 
 
 def dataset_lines() -> list[str]:
@@ -67,7 +68,7 @@ def setting_lines(benchmark: str, method: str, preset: str | None) -> list[str]:
     An o marks what that source leaves open.
     """
     dataset, _, splits = benchmark.rpartition("/")
-    if not dataset or not whole_number(splits):
+    if not dataset or not is_split(splits):
         raise InputError(f"{benchmark!r} is not a benchmark; expected DATASET/SPLITS, such as glyphs/10")
     from cl_bench.devices import devices
     from cl_bench.environment import usual_precision

@@ -15,13 +15,22 @@ Benchmarks = Annotated[
     str | None, Option(help="instead of --dataset and --splits: cifar100/10,cifar100/20,imagenet-r/10")
 ]
 Dataset = Annotated[str | None, Option(help="glyphs (default), folder:PATH, ...; see `cl-bench ls datasets`")]
-Splits = Annotated[str | None, Option(help="number of tasks, or several: 10,20 (default 10)")]
+Splits = Annotated[
+    str | None,
+    Option(help="number of equal tasks, or several: 10,20 (default 10); also B50-Inc10, or sizes: 50-10-40"),
+]
+Base = Annotated[int | None, Option(min=0, help="classes of the first task, with --increment: B50-Inc10")]
+Increment = Annotated[int | None, Option(min=1, help="classes of every other task")]
+Tasks = Annotated[str | None, Option(help="classes of each task, instead of --splits: 50,10,40")]
 Seeds = Annotated[
     str | None, Option(help="how many (3: 2024 to 2026), or which, with a comma: 2024,2031 (default 1)")
 ]
 Order = Annotated[
     str | None,
-    Option(help="class order of every run: a seed, nsp2:SEED, natural, or a file (default: the run's seed)"),
+    Option(
+        help="class order of every run: a seed, nsp2:SEED, pilot:SEED, natural, a file of classes in order, "
+        "or positions:FILE with each class's place (default: the run's seed)"
+    ),
 ]
 InitSeed = Annotated[int | None, Option(help="initialization of every run, instead of the run's seed")]
 DataSeed = Annotated[
@@ -154,7 +163,8 @@ Plugins = Annotated[
 ]
 
 REQUEST = {
-    "methods": Methods, "benchmarks": Benchmarks, "dataset": Dataset, "splits": Splits, "seeds": Seeds,
+    "methods": Methods, "benchmarks": Benchmarks, "dataset": Dataset, "splits": Splits,
+    "base": Base, "increment": Increment, "tasks": Tasks, "seeds": Seeds,
     "order": Order, "init_seed": InitSeed, "data_seed": DataSeed, "backbone": BackboneName,
     "weights": Weights, "image_size": ImageSize, "limit": Limit, "validation": Validation, "preset": Preset,
     "as_published": AsPublished, "losses": Losses, "settings": Set, "augment": Augment, "yes": Yes,

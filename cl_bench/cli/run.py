@@ -80,8 +80,9 @@ def run(
     Repeating the command continues what was interrupted.
     """
     from cl_bench import devices as places
+    from cl_bench import splits
     from cl_bench.launch.warm_processes import Starter
-    from cl_bench.notation import parse_seeds, parse_splits
+    from cl_bench.notation import parse_seeds
     from cl_bench.plan.request import count_methods, parse_duration
     from cl_bench.plugins.groups import expanded
 
@@ -89,7 +90,7 @@ def run(
         return plan_(request, devices, jobs, per_gpu, threads, share, results, gpus_per_run)
     limit = None if time_limit is None else parse_duration(time_limit)
     methods = count_methods(expanded(request.methods).methods)  # at most
-    expected = methods * len(parse_splits(request.splits)) * len(parse_seeds(request.seeds))
+    expected = methods * len(splits.listed(request.splits)) * len(parse_seeds(request.seeds))
     with Starter() as starter:
         if scheduler is None:
             starter.prepare(threads or places.share(jobs or expected))

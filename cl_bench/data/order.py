@@ -1,16 +1,18 @@
 """Class orders: the published code's shuffle, the data set's own, or a file, and their cut into tasks."""
 
 import hashlib
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
+from cl_bench import splits
 from cl_bench.config import whole_number
 from cl_bench.errors import InputError
 from cl_bench.text import user_text
 
-SHUFFLED, NATURAL = "nsp2", "natural"
+SHUFFLED, PILOT, NATURAL, POSITIONS = "nsp2", "pilot", "natural", "positions"
 
 
 def class_order(classes: int, seed: int) -> list[int]:
@@ -20,21 +22,23 @@ def class_order(classes: int, seed: int) -> list[int]:
     return [int(c) for c in order]
 
 
-def cut(order: Sequence[int], tasks: int) -> tuple[tuple[int, ...], ...]:
-    """The order in `tasks` equal parts. Raises InputError when they cannot be equal."""
-    if tasks < 1 or len(order) % tasks:
-        divisors = ", ".join(str(n) for n in range(1, len(order) + 1) if len(order) % n == 0)
-        raise InputError(
-            f"--splits {tasks} does not divide the {len(order)} classes; choose one of {divisors}"
-        )
-    size = len(order) // tasks
-    return tuple(tuple(order[i : i + size]) for i in range(0, len(order), size))
+def pilot_order(classes: int, seed: int) -> list[int]:
+    """The class order of PyCIL and PILOT, and of code that came from them: numpy's older generator."""
+    return np.random.RandomState(seed).permutation(classes).tolist()
+
+
+def cut(order: Sequence[int], split: str) -> tuple[tuple[int, ...], ...]:
+    """The order in tasks, see `cl_bench.splits`. Raises InputError where they do not take all classes."""
+    ends = np.cumsum([0, *splits.sizes(split, len(order))]).tolist()
+    return tuple(tuple(order[start:end]) for start, end in itertools.pairwise(ends))
 
 
 def resolve(text: str | None, run_seed: int, class_names: Sequence[str]) -> tuple[str, int | None, list[int]]:
-    """(kind, seed, order) of `--order`: a seed, "nsp2:SEED", "natural" or a file; None is the run's own seed.
+    """(kind, seed, order) of `--order`; None is the run's own seed.
 
-    The kind is "nsp2", "natural" or "file:<digest>"; only "nsp2" has a seed. Raises InputError.
+    That is a seed, "nsp2:SEED", "pilot:SEED" or "natural"; a file with the classes in the order in which they
+    are learned; or "positions:FILE", where line c has the place of class c in that order. The kind is "nsp2",
+    "pilot", "natural" or "file:<digest of the order>"; the first two have a seed. Raises InputError.
     """
     kind, _, number = (text or f"{SHUFFLED}:{run_seed}").partition(":")
     if whole_number(kind) is not None and not number:
@@ -42,9 +46,15 @@ def resolve(text: str | None, run_seed: int, class_names: Sequence[str]) -> tupl
     seed = whole_number(number)
     if kind == SHUFFLED and seed is not None:
         return SHUFFLED, seed, class_order(len(class_names), seed)
+    if kind == PILOT and seed is not None and seed < 2**32:
+        return PILOT, seed, pilot_order(len(class_names), seed)
     if text == NATURAL:
         return NATURAL, None, list(range(len(class_names)))
-    order = _from_file(Path(text), class_names)
+    if kind == POSITIONS:
+        places = _from_file(Path(number), [str(place) for place in range(len(class_names))])
+        order = np.argsort(places).tolist()
+    else:
+        order = _from_file(Path(text), class_names)
     return f"file:{hashlib.sha256(repr(order).encode()).hexdigest()[:8]}", None, order
 
 
@@ -53,7 +63,7 @@ def _from_file(path: Path, class_names: Sequence[str]) -> list[int]:
     try:
         lines = [line.strip() for line in user_text.read(path).splitlines() if line.strip()]
     except InputError as error:
-        expected = "a seed, nsp2:SEED, natural, or a file with one class a line"
+        expected = "a seed, nsp2:SEED, pilot:SEED, natural, or a file with one class a line"
         raise InputError(f"--order: {error}; expected {expected}") from error
     numbers = {user_text.composed(name): c for c, name in enumerate(class_names)}
     order = []

@@ -21,7 +21,7 @@ def plan_lines(plan, store: Store, places: list[str], states: dict[str, State] |
     lines.append(f"{len(plan.specs)} runs on {', '.join(places)}, results in {store.root}:")
     for spec in plan.specs:
         run_id = spec.run_id()
-        benchmark = f"{spec.dataset}/{spec.num_tasks}  seed {spec.seed_name()}"
+        benchmark = f"{spec.dataset}/{spec.split}  seed {spec.seed_name()}"
         lines.append(f"  {states[run_id].words:<18} {run_id}  {spec.label}  {benchmark}")
     return lines + ([f"warning: {warning}" for warning in warnings] or ["nothing wrong found"])
 
@@ -41,7 +41,9 @@ def _protocol(spec: RunSpec) -> tuple[list[str], list[str]]:
     lines, warnings = [], []
     classes = [c for task in spec.task_classes for c in task]
     order = hashlib.sha256(canonical_json(classes).encode()).hexdigest()[:12]
-    tasks = f"{len(source.class_names)} classes in {spec.num_tasks} tasks of {len(spec.task_classes[0])}"
+    each = ", ".join(str(len(task)) for task in spec.task_classes)
+    each = str(len(spec.task_classes[0])) if len(set(each.split(", "))) == 1 else each
+    tasks = f"{len(source.class_names)} classes in {spec.num_tasks} tasks of {each}"
     lines.append(f"{name}: {tasks}, class order {order} ({spec.order_name()})")
     counts = {side: _counts(found, spec) for side, found in labels.items()}
     for side, found in counts.items():

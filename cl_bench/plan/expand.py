@@ -1,8 +1,9 @@
 """Spreads a request over groups, grids, benchmarks and backbones: one request for each benchmark."""
 
-from cl_bench.config import unknown, whole_number
+from cl_bench import splits
+from cl_bench.config import unknown
 from cl_bench.errors import InputError
-from cl_bench.notation import grids, listed, method_text, parse_seeds, parse_splits
+from cl_bench.notation import grids, listed, method_text, parse_seeds
 from cl_bench.plan.request import Request, count_methods
 from cl_bench.plugins import groups, registry
 
@@ -14,6 +15,16 @@ def _without_groups(request: Request) -> Request:
     found = groups.expanded(request.methods, _broken)
     told = {"grouped": request.grouped | found.brought, "left_out": (*request.left_out, *found.left_out)}
     return request.model_copy(update={"methods": found.methods, **told})
+
+
+def _with_splits(request: Request) -> Request:
+    """The request with splits in the place of a first task and steps, or of sizes. Raises InputError."""
+    cut = splits.of_options(request.base, request.increment, request.tasks)
+    if cut is None:
+        return request
+    if {"benchmarks", "splits"} & {name for name in request.model_fields_set if getattr(request, name)}:
+        raise InputError("give --splits or benchmarks, or the sizes of tasks (--base, --increment, --tasks)")
+    return request.model_copy(update={"splits": cut, "base": None, "increment": None, "tasks": None})
 
 
 def _broken(plugin: registry.Plugin) -> str:
@@ -33,15 +44,15 @@ def parts(request: Request) -> list[Request]:
     """
     if request.benchmarks and {"dataset", "splits"} & request.model_fields_set:
         raise InputError("give benchmarks (such as glyphs/10), or a data set and splits, not both")
-    request = _without_groups(request)
+    request = _without_groups(_with_splits(request))
     methods = spread(request.methods, request.grid, request.places) if request.grid else request.methods
     backbones = listed(request.backbone) if request.backbone else [None]
     if len(backbones) > 1 and (request.weights or request.image_size):
         raise InputError("weights and image_size belong to one backbone; leave them out or name one backbone")
     single = {"methods": methods, "benchmarks": None, "grid": {}}
     found = [
-        request.model_copy(update={**single, "dataset": dataset, "splits": splits, "backbone": backbone})
-        for dataset, splits in _benchmarks(request)
+        request.model_copy(update={**single, "dataset": dataset, "splits": cuts, "backbone": backbone})
+        for dataset, cuts in _benchmarks(request)
         for backbone in backbones
     ]
     count = len(backbones) * sum(_count(part) for part in found[:: len(backbones)])
@@ -57,15 +68,15 @@ def _benchmarks(request: Request) -> list[tuple[str, str]]:
         return [(request.dataset, request.splits)]
     found: dict[str, list[str]] = {}
     for name in listed(request.benchmarks):
-        dataset, _, splits = name.rpartition("/")
-        if not dataset or not whole_number(splits):
+        dataset, _, split = name.rpartition("/")
+        if not dataset or not splits.is_split(split):
             raise InputError(f"{name!r} is not a benchmark; expected DATASET/SPLITS, such as glyphs/10")
-        found.setdefault(dataset, []).append(splits)
-    return [(dataset, ",".join(splits)) for dataset, splits in found.items()]
+        found.setdefault(dataset, []).append(split)
+    return [(dataset, ",".join(cuts)) for dataset, cuts in found.items()]
 
 
 def _count(part: Request) -> int:
-    return count_methods(part.methods) * len(parse_splits(part.splits)) * len(parse_seeds(part.seeds))
+    return count_methods(part.methods) * len(splits.listed(part.splits)) * len(parse_seeds(part.seeds))
 
 
 def spread(methods: str, grid: dict[str, list], places: dict[str, str] | None = None) -> str:

@@ -25,6 +25,9 @@ class Request(Strict):
     benchmarks: str | None = None
     dataset: str = "glyphs"
     splits: str = "10"
+    base: int | None = Field(None, ge=0)
+    increment: int | None = Field(None, ge=1)
+    tasks: str | None = None
     seeds: str = "1"
     order: str | None = None
     init_seed: int | None = Field(None, ge=0)
@@ -65,7 +68,7 @@ def request_from(command_line: dict, experiment: Path | None) -> Request:
 
 
 # a list in the file is what commas are on the command line
-LISTS = ("methods", "benchmarks", "backbone", "splits", "seeds", "order")
+LISTS = ("methods", "benchmarks", "backbone", "splits", "tasks", "seeds", "order")
 PLURALS = {"backbones": "backbone", "datasets": "dataset"}
 
 
@@ -147,7 +150,7 @@ def single_run(
     request: Request,
     method: str,
     options: dict,
-    splits: int,
+    splits: str,
     seed: int,
     settings: dict,
     plugins: bool = False,

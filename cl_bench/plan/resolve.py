@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from cl_bench import splits
 from cl_bench.config import BackboneSpec, Strict, Transform, build_config, canonical_json
 from cl_bench.data.names import require_names, sentences
 from cl_bench.data.order import cut, resolve
@@ -13,7 +14,7 @@ from cl_bench.data.subset import require_image_per_class
 from cl_bench.errors import InputError
 from cl_bench.nn import load
 from cl_bench.nn.backbone import Backbone
-from cl_bench.notation import AS_PUBLISHED, parse_methods, parse_seeds, parse_splits, without_synonyms
+from cl_bench.notation import AS_PUBLISHED, parse_methods, parse_seeds, without_synonyms
 from cl_bench.plan import outline, settings
 from cl_bench.plan.request import Request, single_run
 from cl_bench.plugins import registry
@@ -118,25 +119,26 @@ class Resolver:
         Raises InputError for the first that cannot run.
         """
         found = []
-        streams = itertools.product(parse_splits(self.request.splits), parse_seeds(self.request.seeds))
-        for splits, seed in streams:
+        asked = splits.listed(self.request.splits)
+        cuts = dict.fromkeys(splits.name(splits.sizes(each, len(self.source.class_names))) for each in asked)
+        for split, seed in itertools.product(cuts, parse_seeds(self.request.seeds)):
             order, order_seed, classes = resolve(self.request.order, seed, self.source.class_names)
-            placed = {"task_classes": cut(classes, splits), "order": order, "order_seed": order_seed}
+            placed = {"task_classes": cut(classes, split), "order": order, "order_seed": order_seed}
             for plugin, chosen in self.selections:
                 try:
-                    found.append(self._spec(plugin, chosen, splits, seed, placed))
+                    found.append(self._spec(plugin, chosen, split, seed, placed))
                 except Unfit as error:
                     if plugin.name not in self.request.grouped:
                         raise
-                    self.opened.leave_out(plugin.name, f"{self.dataset}/{splits}", str(error))
+                    self.opened.leave_out(plugin.name, f"{self.dataset}/{split}", str(error))
         if any(spec.text_sha256 for spec in found):
             self.opened.mention_sentences(self.source)
         return found
 
-    def _spec(self, plugin: registry.Plugin, chosen: dict, splits: int, seed: int, placed: dict) -> RunSpec:
+    def _spec(self, plugin: registry.Plugin, chosen: dict, split: str, seed: int, placed: dict) -> RunSpec:
         request, kind = self.request, plugin.load().METHOD
         chosen = without_synonyms(chosen)
-        benchmark = f"{self.dataset}/{splits}"
+        benchmark = f"{self.dataset}/{split}"
         with _fitting():
             _require_gradient(plugin.name, kind, placed["task_classes"])
             usual = settings_for(request.preset, kind.PRESET, plugin.name, benchmark)
@@ -151,7 +153,7 @@ class Resolver:
         init_seed = seed if request.init_seed is None else request.init_seed
         sizes = tuple(len(task) for task in placed["task_classes"])
         trunk = self.opened.trunk(backbone)
-        info = StreamInfo(init_seed, splits, self.source.TEMPLATES, sizes)
+        info = StreamInfo(init_seed, len(sizes), self.source.TEMPLATES, sizes)
         with _fitting():  # a method refuses backbones and options here
             if kind.needs_names:
                 require_names(self.source, plugin.name)
@@ -184,7 +186,7 @@ class Resolver:
             keeps=built.keeps,
             reconstruction=plugin.reconstruction,
             losses=request.losses and not kind.joint,
-            command=single_run(request, plugin.name, {**asked, **chosen}, splits, seed, carried, bool(files)),
+            command=single_run(request, plugin.name, {**asked, **chosen}, split, seed, carried, bool(files)),
             as_published=tuple(settings.assignments(behavior)),
             **placed,
         )
@@ -222,9 +224,12 @@ class Resolver:
 
 def _require_gradient(name: str, kind: type[Method], tasks: tuple[tuple[int, ...], ...]) -> None:
     """Raise InputError where a task has one class and the loss looks at no other."""
-    if kind.current_task_loss and not kind.joint and len(tasks[0]) == 1:
+    sizes = [len(task) for task in tasks]
+    single = sizes.count(1)
+    if kind.current_task_loss and not kind.joint and single:
+        of = "a task" if single == len(tasks) else f"in {single} of {len(tasks)} tasks"
         raise InputError(
-            f"{name} compares the classes of the current task only: with one class a task "
-            f"(--splits {len(tasks)}) its loss is always 0 and nothing is learned; "
+            f"{name} compares the classes of the current task only: with one class {of} "
+            f"(--splits {splits.name(sizes)}) its loss is always 0 and nothing is learned; "
             "choose fewer splits or a method with a loss over all classes"
         )

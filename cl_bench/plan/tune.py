@@ -6,9 +6,10 @@ from pathlib import Path
 
 import yaml
 
+from cl_bench import splits
 from cl_bench.config import number_or_word
 from cl_bench.errors import InputError
-from cl_bench.notation import format_option, method_text, parse_methods, parse_splits
+from cl_bench.notation import format_option, method_text, parse_methods
 from cl_bench.plan.expand import parts, spread
 from cl_bench.plan.request import Request
 from cl_bench.records import metrics
@@ -52,7 +53,7 @@ def with_grid(request: Request, grid: dict[str, list]) -> Request:
     benchmarks at once.
     """
     single = parts(request)
-    if len(single) > 1 or len(parse_splits(single[0].splits)) > 1:
+    if len(single) > 1 or len(splits.listed(single[0].splits)) > 1:
         raise InputError("tune one benchmark and one backbone at a time, settings are chosen for each")
     methods, validation = spread(single[0].methods, grid), request.validation or VALIDATION
     return single[0].model_copy(update={"methods": methods, "validation": validation})

@@ -4,6 +4,7 @@ import hashlib
 from pathlib import Path
 from typing import Any, Literal
 
+from cl_bench import splits
 from cl_bench.config import BackboneSpec, Strict, Transform, canonical_json
 
 Precision = Literal["fp32", "bf16"]
@@ -70,6 +71,11 @@ class RunSpec(Strict):
         return len(self.task_classes)
 
     @property
+    def split(self) -> str:
+        """How its classes are cut into tasks, such as "10" or "B50-Inc10"."""
+        return splits.name([len(classes) for classes in self.task_classes])
+
+    @property
     def num_learned(self) -> int:
         """Number of tasks that are learned: one where all classes are learned at once."""
         return 1 if self.joint else self.num_tasks
@@ -87,8 +93,10 @@ class RunSpec(Strict):
         return values
 
     def order_name(self) -> str:
-        """The class order's seed, or its kind where it has none."""
-        return self.order if self.order_seed is None else str(self.order_seed)
+        """The class order's seed, with its kind where that is not the published code's, or the kind alone."""
+        if self.order_seed is None:
+            return self.order
+        return str(self.order_seed) if self.order == "nsp2" else f"{self.order}:{self.order_seed}"
 
     def seed_name(self) -> str:
         """The seed, or class order/init/data seeds where they differ."""
@@ -132,14 +140,14 @@ class RunSpec(Strict):
         return f":{Path(*Path(path).parts[-depth:])}{nested}"
 
     def benchmark_key(self, depth: int = 1) -> str:
-        """Data set and number of tasks, such as "glyphs/10"."""
-        return f"{self.dataset}{self.benchmark_argument(depth)}/{self.num_tasks}"
+        """Data set and split, such as "glyphs/10"."""
+        return f"{self.dataset}{self.benchmark_argument(depth)}/{self.split}"
 
     def is_called(self, benchmark: str) -> bool:
         """Whether a name is this benchmark's: a folder may be left out, or named by any end of its path."""
         parts = Path(self.dataset_argument or "").parts
         keys = [self.benchmark_key(depth + 1) for depth in range(max(1, len(parts)))]
-        return benchmark in (f"{self.dataset}/{self.num_tasks}", *keys)
+        return benchmark in (f"{self.dataset}/{self.split}", *keys)
 
     def benchmark_name(self, depth: int = 1) -> str:
         """Such as "glyphs/10", with every deviation from the full protocol spelled out."""
@@ -159,4 +167,4 @@ def digest(value) -> str:
 def name(spec: RunSpec) -> str:
     """Such as "vpt-nsp2[eta=0.9] glyphs/10 seed 2024", with "trial" or "validation" where it is one."""
     marks = (" trial" if spec.limit else "") + (" validation" if spec.validation else "")
-    return f"{spec.label} {spec.dataset}/{spec.num_tasks}{marks} seed {spec.seed_name()}"
+    return f"{spec.label} {spec.dataset}/{spec.split}{marks} seed {spec.seed_name()}"

@@ -13,7 +13,7 @@ from cl_bench.report.settings import options_in, settings_of
 def why_not(registry: Registry, number: Published, spec: RunSpec, conventions: Conventions) -> list[str]:
     """The reasons why a run's number may not be compared with a published one; none where it may."""
     reasons = ["smoke benchmark"] if spec.smoke else []
-    benchmark = f"{spec.dataset}/{spec.num_tasks}"  # wherever its files lie
+    benchmark = f"{spec.dataset}/{spec.split}"  # wherever its files lie
     if benchmark != number.benchmark:
         reasons.append(f"published for {number.benchmark}")
     if spec.limit:

@@ -60,7 +60,7 @@ def _benchmark(rows: list[Row]) -> Benchmark:
 def _slug(spec: RunSpec) -> str:
     """The name of a benchmark's folder."""
     size = "" if spec.smoke else f"{spec.backbone.image_size}px"
-    parts = (spec.dataset, spec.benchmark_argument()[1:], str(spec.num_tasks), spec.backbone.name, size)
+    parts = (spec.dataset, spec.benchmark_argument()[1:], spec.split, spec.backbone.name, size)
     slug = short_name("-".join(_file_name(part) for part in parts if part), LONGEST_SLUG)
     slug += f"-trial-{spec.limit}" if spec.limit else ""
     return slug + ("-validation" if spec.validation else "")

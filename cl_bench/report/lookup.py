@@ -150,7 +150,6 @@ def _what_is_unlike(rows: Sequence[Row]) -> str:
 
 def _what_differs(specs: Sequence[RunSpec]) -> str:
     """What separates benchmarks of one name, and what to do about it."""
-    sizes = {tuple(len(classes) for classes in spec.task_classes) for spec in specs}
     separate = "report them from separate"
     ways = [
         ({spec.backbone.name for spec in specs}, "backbones", "name one with backbone = ..."),
@@ -170,7 +169,6 @@ def _what_differs(specs: Sequence[RunSpec]) -> str:
             "folders",
             "name one, such as folder:NAME/10, by as much of its path as tells it apart",
         ),
-        (sizes, "task sizes", f"{separate} results folders"),
     ]
     return "; ".join(
         f"{len(found)} {what} ({', '.join(sorted(map(str, found)))}): {how}"

@@ -73,7 +73,7 @@ def of_cell(
 
 
 def _is_named(spec: RunSpec, benchmark: str) -> bool:
-    return benchmark in (spec.benchmark_key(), f"{spec.dataset}/{spec.num_tasks}")
+    return benchmark in (spec.benchmark_key(), f"{spec.dataset}/{spec.split}")
 
 
 def _needed(spec: RunSpec, column: ColumnLayout, backbone: str | None) -> list[str]:

@@ -171,7 +171,7 @@ UNLIKE = {
 
 def _name(row: Row, several: bool) -> str:
     """The row, with its benchmark where a table has several."""
-    on = f" on {row.spec.dataset}/{row.spec.num_tasks}" if several and not row.imported else ""
+    on = f" on {row.spec.dataset}/{row.spec.split}" if several and not row.imported else ""
     return row.title + on
 
 

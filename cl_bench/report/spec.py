@@ -6,13 +6,14 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from cl_bench.config import unknown, whole_number
+from cl_bench.config import unknown
 from cl_bench.errors import InputError, pointing_at
 from cl_bench.notation import parse_methods, without_synonyms
 from cl_bench.plugins import registry
 from cl_bench.plugins.groups import groups
 from cl_bench.report import published, toml_file
 from cl_bench.report.toml_file import Place, Placed, TomlFile
+from cl_bench.splits import is_split
 
 Cost = Literal[
     "passes", "trained", "stored", "stored_per_task", "stored_per_class", "images", "seconds", "memory"
@@ -184,7 +185,7 @@ def _check(part: TableLayout | FigureLayout, place: Place, file: TomlFile, numbe
     for number, column in enumerate(part.columns):
         dataset, _, splits = column.benchmark.rpartition("/")
         own = (*place, "columns", number, "benchmark")
-        if not whole_number(splits):
+        if not is_split(splits):
             expected = "expected DATASET/TASKS, such as glyphs/10"
             raise file.error(own, f"{column.benchmark!r} is not a benchmark; {expected}")
         with pointing_at(file.where(own)):

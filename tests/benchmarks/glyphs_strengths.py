@@ -187,7 +187,7 @@ def measure(job: tuple[str, str, int]) -> dict:
     kept, held = held_out(data.labels, VALIDATION, seed)
     learned = data.select(kept)
     spec, kind, device = glyphs.glyphs_vit(), registry.method_class(method), torch.device("cpu")
-    order = cut(class_order(int(data.labels.max()) + 1, seed), TASKS)
+    order = cut(class_order(int(data.labels.max()) + 1, seed), str(TASKS))
     inputs = Preprocess(spec, Transform(), seed, device)
     stream = Stream(Sides(learned, learned, data.select(held)), order, inputs, kind.joint)
     options = {k: v for k, v in glyphs.Glyphs.preset(method).items() if k in kind.Config.model_fields}

@@ -102,7 +102,6 @@ def test_missing_partial_and_unfinished_cells_are_shown_as_such(tmp_path):
         ({"manifest_digest": "m2"}, r"2 data manifests \(digest\) \(m, m2\): they are not the same images"),
         ({"weights_sha256": "w2"}, r"2 weights of one name"),
         ({"backbone": AUGREG}, r"2 backbones .*name one with backbone = "),
-        ({"task_classes": ((0, 1, 2), (3,), (4, 5))}, r"2 task sizes"),
     ],
 )
 def test_runs_that_may_not_share_a_column_are_refused_with_what_they_differ_in(tmp_path, other, said):
