@@ -162,11 +162,17 @@ Plugins = Annotated[
     ),
 ]
 
+MemoryBudget = Annotated[
+    str | None,
+    Option(help="refuse methods that keep more than this after the last task, the backbone left out: 20MB"),
+]
+
 REQUEST = {
     "methods": Methods, "benchmarks": Benchmarks, "dataset": Dataset, "splits": Splits,
     "base": Base, "increment": Increment, "tasks": Tasks, "seeds": Seeds,
     "order": Order, "init_seed": InitSeed, "data_seed": DataSeed, "backbone": BackboneName,
-    "weights": Weights, "image_size": ImageSize, "limit": Limit, "validation": Validation, "preset": Preset,
+    "weights": Weights, "image_size": ImageSize, "limit": Limit, "validation": Validation,
+    "memory_budget": MemoryBudget, "preset": Preset,
     "as_published": AsPublished, "losses": Losses, "settings": Set, "augment": Augment, "yes": Yes,
     "verify": Verify, "plugins": Plugins,
 }  # fmt: skip

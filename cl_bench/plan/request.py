@@ -37,6 +37,7 @@ class Request(Strict):
     image_size: int | None = Field(None, ge=1, le=LARGEST_IMAGE)
     limit: int | None = Field(None, ge=1)
     validation: float | None = Field(None, gt=0, lt=1)
+    memory_budget: str | None = None  # of what methods keep, such as 20MB
     preset: str | None = None
     as_published: bool = False
     losses: bool = False
