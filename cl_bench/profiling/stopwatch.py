@@ -4,6 +4,7 @@ import copy
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from statistics import median
 
 import numpy as np
@@ -21,6 +22,7 @@ from cl_bench.nn.precision import autocast, network_in
 from cl_bench.nn.projection import ProjectedAdam
 from cl_bench.records.spec import RunSpec
 from cl_bench.run import assemble
+from cl_bench.training.phase import Phase
 from cl_bench.training.trainer import Trainer
 
 STEPS = 4  # batches of a measurement
@@ -41,16 +43,21 @@ Projection = Callable[[Tensor], Tensor]
 
 
 class _Timed(Trainer):
-    """Knows how long the passes took that statistics made."""
+    """Knows how long the passes took that statistics made; an image counts for each network it passes."""
 
     seconds, images = 0.0, 0
 
     def plain(
-        self, task: Task, batch: int, chosen: np.ndarray | None = None, shared: bool = False
+        self,
+        task: Task,
+        batch: int,
+        chosen: np.ndarray | None = None,
+        shared: bool = False,
+        networks: int = 1,
     ) -> Iterator[Batch]:
         start = _now(self.device)
-        for part in super().plain(task, batch, chosen, shared):
-            self.images += len(part)
+        for part in super().plain(task, batch, chosen, shared, networks):
+            self.images += len(part) * networks
             yield part
         self.seconds += _now(self.device) - start
 
@@ -73,9 +80,7 @@ class Stopwatch:
         source = assemble.open_source(self.spec)
         self.stream: Stream = assemble.build_stream(self.spec, source, device)
         self.method = assemble.build_method(self.spec, source, device, self.stream.num_tasks)
-        if self.stream.num_tasks < 2 or not self.method.phases(self.stream.info(1)):
-            advice = "name a method that does with --methods"
-            raise InputError(f"{spec.method} trains nothing task after task; {advice}")
+        self._require(self.stream.num_tasks > 1)
         self.device, self.batch, self.backbone = device, batch, self.method.backbone
         self.trainer = _Timed(self.spec.data_seed, device, self.spec.precision)
         vit = self.backbone.vit
@@ -86,13 +91,22 @@ class Stopwatch:
             if compiled:
                 block.compile()
 
+    def _require(self, trains: bool) -> None:
+        if not trains:
+            advice = "name a method that does with --methods"
+            raise InputError(f"{self.spec.method} trains nothing task after task; {advice}")
+
     def learn_first_task(self) -> float | None:
-        """Seconds per image of the statistics after it; None for methods without."""
+        """Seconds per image of the statistics after it; None for methods without.
+
+        Raises InputError for a method that trains nothing in the second task.
+        """
         first = self.stream.task(0)
         self.method.learn(first, self.trainer)  # that warms up
         statistics = [self._end_task(first) for _ in range(3)]
         self.task = self.stream.task(1)
         self.method.grow(self.task)
+        self._require(bool(self.method.phases(self.task)))
         self.method.begin_task(self.task, self.trainer)
         inputs, labels = self.stream.probe(1, 1, self.batch)
         self.inputs = inputs(np.arange(min(self.batch, len(labels))))
@@ -190,13 +204,17 @@ class Stopwatch:
         return watched
 
     def flops(self) -> float:
-        """Floating-point operations of a training step per image."""
-        order = np.arange(min(self.batch, len(self.task), COUNTED))
-        batch, phase = self.task.augmented(order, 0), self.method.phases(self.task)[0]
-        # a CPU's fused attention is not counted
-        with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
-            phase.loss(batch).backward()
-        return counter.get_total_flops() / len(order)
+        """Floating-point operations of training per image that passes, over all phases of the task."""
+        order, total, images = np.arange(min(self.batch, len(self.task), COUNTED)), 0.0, 0
+        for phase in self.method.phases(self.task):
+            batch, passing = self.task.augmented(order, 0), phase.image_passes(len(self.task))
+            total += passing * _counted(partial(_step, phase, batch)) / len(order)
+            images += passing
+        return total / images
+
+    def bare_flops(self) -> float:
+        """The same of the bare network's forward and backward."""
+        return _counted(self.bare_step) / len(self.inputs)
 
     def peak(self) -> float:
         """Operations per second of the fastest of a few large matrix products."""
@@ -209,6 +227,17 @@ class Stopwatch:
             matrix @ matrix
             times.append(_now(self.device) - start)
         return 2 * length**3 / min(times)
+
+
+def _step(phase: Phase, batch: Batch) -> None:
+    phase.loss(batch).backward()
+
+
+def _counted(step: Callable[[], None]) -> int:
+    """Floating-point operations of a step; a CPU's fused attention, which is not counted, is off."""
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+        step()
+    return counter.get_total_flops()
 
 
 def _timm_features(backbone: Backbone, images: Tensor) -> Tensor:

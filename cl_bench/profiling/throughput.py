@@ -39,6 +39,8 @@ class Measured(BaseModel):
     images_per_second: dict[str, float | None]
     # training's images per second over those of the bare forward and input-backward
     training_ratio_to_bare_network: float
+    # training's time over that of its own matrix products at the speed of the bare network's
+    training_time_to_own_minimum: float
     # time of the statistics pass over that of the bare forward, both in full precision
     statistics_ratio_to_forward: float | None
     shares: dict[str, float]
@@ -65,6 +67,7 @@ class Measured(BaseModel):
         lines = [
             f"{self.method} on {self.dataset} with {network}; {where}",
             f"training    {speed['training']:>18}   {self.training_ratio_to_bare_network:.2f} x {both}",
+            f"{'':33}{self.training_time_to_own_minimum:.2f} x the time of its own products at that speed",
             f"statistics  {speed['statistics']:>18}   {ratio}",
             f"evaluation  {speed['evaluation']:>18}   (bare forward: {speed['bare forward']})",
             f"a step      {shares}",
@@ -112,7 +115,7 @@ def measure(
         precise = [bench.seconds(partial(bench.bare_forward, True)) for _ in range(pairs + 1)][1:]
     evaluation = [bench.seconds(bench.evaluate) for _ in range(pairs + 1)][1:]
     training, batch = median(own for own, _ in step), bench.batch
-    flops, peak = bench.flops(), bench.peak()
+    flops, peak, to_bare = bench.flops(), bench.peak(), median(bare / own for own, bare in step)
     return Measured(
         method=bench.spec.label,
         dataset=specs[0].benchmark_name(),
@@ -127,7 +130,8 @@ def measure(
             "bare forward and backward": 1 / median(bare for _, bare in step),
             "bare forward": 1 / median(forward),
         },
-        training_ratio_to_bare_network=median(bare / own for own, bare in step),
+        training_ratio_to_bare_network=to_bare,
+        training_time_to_own_minimum=bench.bare_flops() / flops / to_bare,
         statistics_ratio_to_forward=None if statistics is None else statistics / median(precise),
         shares=bench.shares(pairs),
         flops_per_image=flops,

@@ -30,6 +30,7 @@ def test_what_is_measured_is_there_and_adds_up(toy_request, method, monkeypatch)
         (speeds.pop("statistics") is None) == (method == "seq") == (found.statistics_ratio_to_forward is None)
     )
     assert all(speed > 0 for speed in speeds.values()) and found.training_ratio_to_bare_network > 0
+    assert found.training_time_to_own_minimum > 0
     assert found.utilisation == pytest.approx(found.flops_per_image * speeds["training"] / found.peak_flops)
     assert (
         json.loads(found.model_dump_json())["training_ratio_to_bare_network"]
@@ -39,6 +40,17 @@ def test_what_is_measured_is_there_and_adds_up(toy_request, method, monkeypatch)
         word in found.text()
         for word in ("images/s", "training", "evaluation", "utilisation", "start-up 1.0 s")
     )
+
+
+def test_statistics_count_an_image_for_every_network_it_passes(toy_request):
+    """EASE's first task has one subspace and its second two: a pass takes as long in each."""
+    spec = throughput.make_plan(Request(**{**toy_request, "methods": "ease", "set": {"batch": 8}})).specs[0]
+    clock = Stopwatch(spec, torch.device("cpu"))
+    clock.learn_first_task()
+    clock.method.minimize(clock.task, clock.trainer)
+    clock.trainer.images = 0
+    clock.method.end_task(clock.task, clock.trainer)
+    assert clock.trainer.images == 2 * len(clock.task)
 
 
 def test_the_bare_step_goes_through_every_block_and_leaves_nothing_behind(toy_request):
