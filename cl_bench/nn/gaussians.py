@@ -1,5 +1,7 @@
 """One Gaussian per class: mean and covariance of features, factorized once and stored packed."""
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor, nn
 
@@ -38,6 +40,22 @@ class ClassGaussians(nn.Module):
             noise = torch.randn(len(means), count, width, generator=generator, device=means.device)
             draws.append(means[:, None] + noise @ unpack(packed, width).transpose(1, 2))
         return torch.cat(draws)
+
+    def centers(self, classes: int) -> Tensor:
+        """The means of the first so many classes, (n, D)."""
+        return self.means[:classes]
+
+    def draws(
+        self, samples: int, batches: int, generator: torch.Generator
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Batches of `samples` features (B, D) and their classes (B,): the first of a shuffled pass.
+
+        A whole pass has `samples` of every class.
+        """
+        drawn = self.sample(samples, generator).flatten(0, 1)
+        order = torch.randperm(len(drawn), generator=generator, device=drawn.device)
+        for chosen in order[: batches * samples].split(samples):
+            yield drawn[chosen], chosen // samples
 
 
 def closeness(means: Tensor, features: Tensor, sigma: float, least: float = 1e-5) -> Tensor:

@@ -10,11 +10,13 @@ from typing import Literal
 import torch
 from pydantic import Field
 from torch import Tensor, nn, optim
+from torch.nn import functional as F
 
 from cl_bench import seeds
 from cl_bench.config import Strict
 from cl_bench.data.batch import Batch
 from cl_bench.data.stream import Task
+from cl_bench.nn.centroids import ClassCentroids
 from cl_bench.nn.gaussians import ClassGaussians
 from cl_bench.training.phase import Phase, half_cosine
 from cl_bench.training.trainer import Trainer
@@ -66,7 +68,7 @@ def align(
         advice="lower refine_learning_rate",
     )
     key = (init_seed, "refine", task.index)
-    return _train(
+    return train_on_draws(
         head, phase, lambda done: draws(gaussians, config.refine_samples, (*key, done)), task, trainer
     )
 
@@ -100,9 +102,44 @@ def align_heads(
         advice="lower align_rate",
     )
     key = (init_seed, "align", task.index)
-    return _train(
+    return train_on_draws(
         heads, phase, lambda done: draws(gaussians, config.align_samples, (*key, done), change), task, trainer
     )
+
+
+class StepAlignmentConfig(Strict):
+    """Settings of HiDe-Prompt's public code, which MOS has taken over in part."""
+
+    align_passes: int = Field(30, ge=0)  # 0: heads stay as they were trained
+    align_momentum: float = Field(0.9, ge=0, lt=1)
+    ridge: float = Field(1e-4, gt=0)  # added to variances
+
+
+def align_in_steps(
+    part: nn.Module, known: ClassGaussians | ClassCentroids, rate: float, samples: int, steps: int,
+    config: StepAlignmentConfig, task: Task, trainer: Trainer, key: tuple,
+) -> list[float]:  # fmt: skip
+    """Train all of a part, by CE of its scores (B, K) of drawn features; the mean loss of every pass.
+
+    A pass has so many steps with as many features as are drawn of each class, or of each of its groups. The
+    rate falls to 0 as half a cosine. Every process draws the same. Raises RunFailed when the loss is not
+    finite.
+    """
+    phase = Phase(
+        loss=lambda batch: F.cross_entropy(part(batch.images), batch.labels),
+        optimizer=lambda: optim.SGD(part.parameters(), rate, config.align_momentum),
+        batch=samples,
+        passes=config.align_passes,
+        rate=lambda done, group: half_cosine(done, config.align_passes),
+        name="alignment",
+        advice="lower the rate of alignment",
+    )
+
+    def draw(done: int) -> Iterator[Batch]:
+        generator = torch.Generator(trainer.device).manual_seed(seeds.derived_seed(*key, done))
+        return (Batch(*drawn) for drawn in known.draws(samples, steps, generator))
+
+    return train_on_draws(part, phase, draw, task, trainer)
 
 
 def around_smaller_means(gaussians: ClassGaussians, tasks: Tensor, decay: float) -> Change:
@@ -114,9 +151,13 @@ def around_smaller_means(gaussians: ClassGaussians, tasks: Tensor, decay: float)
     return lambda drawn, generator: drawn - (missing[:, None] * gaussians.means)[:, None]
 
 
-def _train(
+def train_on_draws(
     heads: nn.Module, phase: Phase, draw: Callable[[int], Iterator[Batch]], task: Task, trainer: Trainer
 ) -> list[float]:
+    """A phase over what is drawn for each pass, which trains all of `heads`; the mean loss of every pass.
+
+    They are frozen behind it. Raises RunFailed when the loss is not finite.
+    """
     heads.requires_grad_(True)
     losses = trainer.fit_samples(task, draw, phase)
     heads.requires_grad_(False)

@@ -43,6 +43,19 @@ def test_a_gaussian_is_positive_definite_and_its_draws_have_its_moments():
     )
 
 
+def test_batches_of_draws_are_the_first_of_a_shuffled_pass_in_which_classes_are_equally_often():
+    made = of_classes(torch.zeros(2, 3), torch.full((2, 3), 9.0), torch.full((2, 3), 20.0))
+    batches = list(made.draws(4, 3, torch.Generator().manual_seed(0)))
+    assert [len(features) for features, _ in batches] == [4, 4, 4]
+    features, labels = (torch.cat(part) for part in zip(*batches, strict=True))
+    assert labels.bincount().tolist() == [4, 4, 4] and len(batches[0][1].unique()) > 1
+    assert torch.allclose(features, made.means[labels], atol=0.1) and torch.equal(
+        made.centers(2), made.means[:2]
+    )
+    fewer = list(made.draws(4, 1, torch.Generator().manual_seed(0)))
+    assert len(fewer) == 1 and torch.equal(fewer[0][0], batches[0][0])
+
+
 def test_more_classes_than_are_unpacked_at_a_time_draw_the_same(monkeypatch):
     made = of_classes(*torch.randn(5, 8, 3))
     noise = torch.randn(5, 4, 3, generator=torch.Generator().manual_seed(0))

@@ -9,7 +9,14 @@ from cl_bench.data.stream import TaskInfo
 from cl_bench.errors import RunFailed
 from cl_bench.nn.gaussians import ClassGaussians
 from cl_bench.training import alignment
-from cl_bench.training.alignment import HeadAlignmentConfig, align_heads, around_smaller_means, draws
+from cl_bench.training.alignment import (
+    HeadAlignmentConfig,
+    StepAlignmentConfig,
+    align_heads,
+    align_in_steps,
+    around_smaller_means,
+    draws,
+)
 from cl_bench.training.trainer import Trainer
 
 SGD = {"momentum": 0.9, "weight_decay": 0.0}
@@ -63,6 +70,17 @@ def test_aligned_heads_tell_the_classes_apart_and_are_frozen_again():
     assert len(losses) == 30 and losses[-1] < 0.3 * losses[0] and seen[:2] == [256, 144]
     assert heads(made.means).argmax(1).tolist() == [0, 1]
     assert all(p.grad is None and not p.requires_grad for p in heads.parameters())
+
+
+def test_alignment_in_steps_takes_as_many_a_pass_and_freezes_the_part_again():
+    made, seen = known([1.0, 0.0], [0.0, 1.0], [-1.0, -1.0]), []
+    part = nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 3)).requires_grad_(False)
+    part.register_forward_hook(lambda module, given, out: seen.append(len(out)))
+    config, task = StepAlignmentConfig(align_passes=40), TaskInfo(1, (2,), 2)
+    losses = align_in_steps(part, made, 0.2, 10, 2, config, task, Trainer(0), (1,))
+    assert len(losses) == 40 and losses[-1] < 0.3 * losses[0] and seen == [10] * 80
+    assert part(made.means).argmax(1).tolist() == [0, 1, 2]
+    assert all(p.grad is None and not p.requires_grad for p in part.parameters())
 
 
 def test_a_loss_that_is_not_finite_fails_with_what_to_do():
