@@ -35,6 +35,7 @@ LARGE = {
     "aper": {"bottleneck": 100},
     "slca": {"plusplus": True, "rank": 12},
     "ssiat": {"bottleneck": 100},
+    "hide-prompt": {"prompt_length": 400, "layers": 1},
     "ease": {"bottleneck": 100},
     "evoprompt": {"prompt_length": 20, "hidden": 60},
     "ranpac": {"bottleneck": 60, "projection": 2000},
