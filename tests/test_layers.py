@@ -10,7 +10,7 @@ BELOW = {  # "" are the modules directly in cl_bench/, which every package may i
     "nn": "", "records": "", "data": "nn", "training": "nn data", "report": "records",
     "run": "nn data records training", "launch": "records run", "plan": "nn data records training run",
     "profiling": "nn data records training run plan", "cli": "data records run launch plan profiling report",
-    "methods": "nn data training methods", "datasets": "data datasets",
+    "api": "records launch plan report", "methods": "nn data training methods", "datasets": "data datasets",
 }  # fmt: skip
 FILES = [
     path for folder in ("cl_bench", "methods", "datasets") for path in sorted((ROOT / folder).rglob("*.py"))

@@ -1,7 +1,5 @@
 """The runs of a results folder as one flat table: a line per run, or per entry of its accuracy matrix."""
 
-import csv
-import io
 from collections.abc import Container, Sequence
 from pathlib import Path
 
@@ -113,22 +111,19 @@ def write(lines: Sequence[dict], path: Path, kind: str) -> None:
     """
     if not lines:
         raise InputError("there are no runs to export; `cl-bench run` makes some")
-    content = io.BytesIO()
+    from cl_bench.records.frames import frame  # pandas takes a while to import
+
+    made = frame(lines, lines[0])
     if kind == "csv":
-        text = io.TextIOWrapper(content, encoding="utf-8", newline="", write_through=True)
-        writer = csv.DictWriter(text, list(lines[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({key: csv_field(value) for key, value in line.items()} for line in lines)
+        content = made.map(csv_field).to_csv(index=False, lineterminator="\n").encode()
     else:
         try:
-            import pyarrow
-            from pyarrow import parquet
+            content = made.to_parquet(index=False)
         except ImportError as error:
             what_to_do = 'pip install "cl-bench[parquet]", or export --format csv'
             raise InputError(f"Parquet files need pyarrow: {what_to_do}") from error
-        parquet.write_table(pyarrow.Table.from_pylist(list(lines)), content)
     try:
-        write_atomically(path, content.getvalue())
+        write_atomically(path, content)
     except OSError as error:
         reason = f"{error.strerror or error}; choose another file with --out"
         raise InputError(f"cannot write {path}: {reason}") from error
