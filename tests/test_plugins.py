@@ -21,7 +21,7 @@ from cl_bench.records.store import Store
 from cl_bench.run import assemble
 
 README = (Path(__file__).resolve().parents[1] / "README.md").read_text(encoding="utf-8")
-[NCM] = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+[NCM] = re.findall(r"```python\n(\"\"\".*?)```", README, re.DOTALL)
 SOURCE = (
     "from cl_bench.datasets.folder import Folder\n\nclass Mine(Folder):\n    name = 'mine'\n\nSOURCE = Mine\n"
 )

@@ -13,8 +13,19 @@ TEXT = (Path(__file__).resolve().parents[1] / "README.md").read_text(encoding="u
 
 def test_the_example_method_is_short():
     """That it works is part of the contract in test_methods.py."""
-    [code] = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+    [code] = re.findall(r"```python\n(\"\"\".*?)```", TEXT, re.DOTALL)
     assert len(code.splitlines()) <= 50
+
+
+def test_the_example_in_python_runs(toy_request, tmp_path, monkeypatch):
+    """On toy images in the place of the benchmark, and without the option that its last line selects."""
+    code = re.findall(r"```python\n(import.*?)```", TEXT, re.DOTALL)[0]
+    monkeypatch.chdir(tmp_path)
+    benchmark = f"{toy_request['dataset']}/4"
+    others = {key: toy_request[key] for key in ("backbone", "weights", "image_size", "set")}
+    code = code.replace('benchmark="glyphs/10", seeds=3', f"benchmark={benchmark!r}, **others")
+    assert "**others" in code
+    exec(code.replace("[eta=0.9]", ""), {"others": others})
 
 
 def test_every_method_has_its_line_with_its_aliases():

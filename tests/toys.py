@@ -166,7 +166,7 @@ def method_class(name: str) -> type[Method]:
     if name != README_EXAMPLE:
         return registry.method_class(name)
     text = (Path(__file__).resolve().parents[1] / "README.md").read_text(encoding="utf-8")
-    [code] = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    [code] = re.findall(r"```python\n(\"\"\".*?)```", text, re.DOTALL)
     names: dict = {}
     exec(compile(code, "README.md", "exec"), names)
     return names["METHOD"]

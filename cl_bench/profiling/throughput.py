@@ -40,7 +40,7 @@ class Measured(BaseModel):
     # training's images per second over those of the bare forward and input-backward
     training_ratio_to_bare_network: float
     # training's time over that of its own matrix products at the speed of the bare network's
-    training_time_to_own_minimum: float
+    training_time_to_own_minimum: float | None = None  # older files do not say
     # time of the statistics pass over that of the bare forward, both in full precision
     statistics_ratio_to_forward: float | None
     shares: dict[str, float]
@@ -67,7 +67,7 @@ class Measured(BaseModel):
         lines = [
             f"{self.method} on {self.dataset} with {network}; {where}",
             f"training    {speed['training']:>18}   {self.training_ratio_to_bare_network:.2f} x {both}",
-            f"{'':33}{self.training_time_to_own_minimum:.2f} x the time of its own products at that speed",
+            *self._own(),
             f"statistics  {speed['statistics']:>18}   {ratio}",
             f"evaluation  {speed['evaluation']:>18}   (bare forward: {speed['bare forward']})",
             f"a step      {shares}",
@@ -75,6 +75,13 @@ class Measured(BaseModel):
             f"peak memory {size(self.peak_memory_bytes)}, start-up {self.start_up_seconds:.1f} s",
         ]
         return "\n".join(lines)
+
+    def _own(self) -> list[str]:
+        if self.training_time_to_own_minimum is None:
+            return []
+        return [
+            f"{'':33}{self.training_time_to_own_minimum:.2f} x the time of its own products at that speed"
+        ]
 
 
 def _speed(value: float | None) -> str:
