@@ -43,11 +43,16 @@ class LoRA(nn.Module, Edits):
 
     def beside(self, l: int, x: Tensor) -> Tensor:
         """scale B A x (B, N, 3 D), zero where there is no target."""
-        low = (x @ self.A[l].flatten(0, 1).T).unflatten(-1, (len(self.targets), -1))  # (B, N, T, r)
+        A, B = self.pairs(l)
+        low = (x @ A.flatten(0, 1).T).unflatten(-1, (len(self.targets), -1))  # (B, N, T, r)
         parts = [low.new_zeros(x.shape)] * 3
         for place, target in enumerate(self.targets):
-            parts[target] = self.strength(l, place) * low[..., place, :] @ self.B[l, place].T
+            parts[target] = self.strength(l, place) * low[..., place, :] @ B[place].T
         return torch.cat(parts, dim=-1)
+
+    def pairs(self, l: int) -> tuple[Tensor, Tensor]:
+        """A (T, r, D) and B (T, D', r) of a block."""
+        return self.A[l], self.B[l]
 
     def strength(self, l: int, place: int) -> float | Tensor:
         """The scale of a block's target, the same for all."""
@@ -64,6 +69,68 @@ class ScaledLoRA(LoRA):
     def strength(self, l: int, place: int) -> Tensor:
         """The learned scale."""
         return self.scale[l, place]
+
+
+class DecoupledLoRA(LoRA):
+    """Frozen directions and learned magnitudes of old pairs, and a pair that is learned now.
+
+    y = W x + sum_i alpha_i B_i A_i x / (||B_i|| ||A_i||) + alpha_t B_t A_t x, over i < t, Frobenius norms.
+    The directions stand side by side in `old_A` (L, T, R, D) and `old_B` (L, T, D, R), R the sum of their
+    ranks; alpha (t,) is shared by all blocks and targets.
+    """
+
+    def __init__(self, depth: int, width: int, targets: Sequence[str]):
+        """There is no pair until `grow`."""
+        super().__init__(depth, width, 0, targets, torch.Generator())
+        self.alpha = nn.Parameter(self.A.new_zeros(0))
+        self.ranks: list[int] = []
+        for name in ("A", "B"):
+            self.register_buffer(f"old_{name}", getattr(self, name).detach().clone())
+
+    @torch.no_grad()
+    def grow(self, rank: int, magnitudes: Tensor, generator: torch.Generator) -> None:
+        """The pair so far becomes a direction; add one of so many directions, and set all magnitudes (t,)."""
+        units = (F.normalize(part.flatten(2), dim=2).view_as(part) for part in (self.A, self.B))
+        for name, unit, dim in zip(("old_A", "old_B"), units, (2, 3), strict=True):
+            setattr(self, name, torch.cat([getattr(self, name), unit], dim=dim))
+        bound, shape = self.width**-0.5, (*self.A.shape[:2], rank, self.width)
+        A = torch.empty(shape).uniform_(-bound, bound, generator=generator)
+        self.A = nn.Parameter(A.to(self.old_A))
+        self.B = nn.Parameter(torch.zeros_like(self.A.mT))
+        self.alpha = nn.Parameter(magnitudes.to(self.old_A))
+        self.ranks.append(rank)
+
+    def pairs(self, l: int) -> tuple[Tensor, Tensor]:
+        """Directions, and behind them the newest pair: (T, R + r, D) and (T, D, R + r)."""
+        return torch.cat([self.old_A[l], self.A[l]], dim=1), torch.cat([self.old_B[l], self.B[l]], dim=2)
+
+    def strength(self, l: int, place: int) -> Tensor:
+        """alpha of every pair, for each of its ranks, (R + r,)."""
+        ranks = torch.tensor(self.ranks, device=self.alpha.device)
+        return self.alpha.repeat_interleave(ranks, output_size=sum(self.ranks))
+
+    def products(self) -> float:
+        """Multiply-adds of a token beside all blocks."""
+        return float(sum(part.numel() for part in (self.old_A, self.old_B, self.A, self.B)))
+
+
+class InWeights(Edits):
+    """The same as a LoRA, whose updates are added to the weights: a token takes no work more."""
+
+    def __init__(self, lora: LoRA):
+        self.lora = lora
+
+    def linear(self, l: int, name: str, own: nn.Module) -> Callable[[Tensor], Tensor]:
+        """The block's qkv map, of weight W + scale B A."""
+        lora = self.lora
+        if name != "qkv" or l >= len(lora.A):
+            return own
+        A, B = lora.pairs(l)
+        parts = [A.new_zeros(lora.width, lora.width)] * 3
+        for place, target in enumerate(lora.targets):
+            parts[target] = lora.strength(l, place) * B[place] @ A[place]
+        weight = own.weight + torch.cat(parts)
+        return lambda x: F.linear(x, weight, own.bias)
 
 
 class SuccessiveLoRA(nn.Module, Edits):
