@@ -47,16 +47,9 @@ class _Timed(Trainer):
 
     seconds, images = 0.0, 0
 
-    def plain(
-        self,
-        task: Task,
-        batch: int,
-        chosen: np.ndarray | None = None,
-        shared: bool = False,
-        networks: int = 1,
-    ) -> Iterator[Batch]:
+    def plain(self, *arguments, networks: int = 1, **options) -> Iterator[Batch]:
         start = _now(self.device)
-        for part in super().plain(task, batch, chosen, shared, networks):
+        for part in super().plain(*arguments, networks=networks, **options):
             self.images += len(part) * networks
             yield part
         self.seconds += _now(self.device) - start

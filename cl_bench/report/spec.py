@@ -1,5 +1,6 @@
 """A report's specification: a short TOML file that says which tables and figures to make from which runs."""
 
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -46,7 +47,8 @@ class RowLayout(Placed):
     imported: str | None = None  # the name of an imported accuracy matrix
     published: str | None = None  # the row of the paper's table
     title: str | None = None
-    labels: list[str] = []
+    labels: list[str] = []  # {family} and {venue} are those of the selected method
+    by: Literal["family"] | None = None  # of a group: family after family, with lines between them
     backbone: str | None = None  # where it is not that of the column's other rows
     where: dict[str, Any] = {}  # settings that tell runs with equal options apart, such as precision
     rule: bool = False  # a line above it
@@ -156,11 +158,36 @@ def _without_groups(part: TableLayout | FigureLayout) -> TableLayout | FigureLay
     for row in part.rows:
         if row.select not in known:
             rows.append(row)
-        for plugin in known.get(row.select, ()):
-            if plugin.name not in named and not plugin.problem:
-                named.add(plugin.name)
-                rows.append(row.model_copy(update={"select": plugin.name}))
-    return part.model_copy(update={"rows": rows})
+            continue
+        brought = [plugin for plugin in known[row.select] if plugin.name not in named and not plugin.problem]
+        named |= {plugin.name for plugin in brought}
+        rows += _of_group(row, brought)
+    return part.model_copy(update={"rows": [_labelled(row) for row in rows]})
+
+
+def _of_group(row: RowLayout, brought: Sequence[registry.Plugin]) -> list[RowLayout]:
+    """A row for each method that a group brought."""
+    rows = [row.model_copy(update={"select": plugin.name}) for plugin in brought]
+    if row.by is None:
+        return rows
+    families = list(dict.fromkeys(plugin.family for plugin in brought))
+    found: list[RowLayout] = []
+    for family in families:
+        own = [made for made, plugin in zip(rows, brought, strict=True) if plugin.family == family]
+        first = own[0].model_copy(update={"rule": bool(found) or row.rule})
+        found += [first, *own[1:]]
+    return found
+
+
+def _labelled(row: RowLayout) -> RowLayout:
+    """The row with its method's family and venue in its labels."""
+    if not any("{" in label for label in row.labels) or row.select is None:
+        return row
+    plugin = registry.find("methods", selector(row.select)[0])
+    labels = list(row.labels)
+    for name, value in (("{family}", plugin.family), ("{venue}", plugin.venue or "–")):
+        labels = [label.replace(name, value) for label in labels]
+    return row.model_copy(update={"labels": labels})
 
 
 def _part(file: TomlFile, model: type[Placed], place: Place, values: dict) -> Placed:
@@ -200,7 +227,9 @@ def _check(part: TableLayout | FigureLayout, place: Place, file: TomlFile, numbe
         raise file.error((*place, "method_column"), "false leaves no name of a row; give labels")
     if part.published and not numbers:
         raise file.error((*place, "published"), "needs the file of published numbers at the top of this one")
+    known = groups()
     selected = [row.select for row in part.rows if row.select]
+    selected += [plugin.name for row in part.rows for plugin in known.get(row.select, ())]
     if part.baseline is not None and part.baseline not in selected:
         raise unknown("baseline", part.baseline, selected, file.where((*place, "baseline")))
 
@@ -215,10 +244,13 @@ def _check_row(
     if row.select is None and row.imported is None and (row.published is None or figure):
         raise file.error(place, "a row needs select, imported or (in a table) published")
     if row.select in groups():
-        for field in ("title", "labels", "published"):
-            if getattr(row, field):
+        own_words = [label for label in row.labels if "{" not in label]
+        for field, given in (("title", row.title), ("labels", own_words), ("published", row.published)):
+            if given:
                 several = f"the group {row.select!r} stands for several rows; leave {field} out"
                 raise file.error((*place, field), several)
+    elif row.by is not None:
+        raise file.error((*place, "by"), f"{row.select!r} is one method; by puts those of a group in order")
     elif row.select is not None:
         with pointing_at(file.where((*place, "select"))):
             selector(row.select)

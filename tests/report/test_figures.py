@@ -17,6 +17,7 @@ from made import BETTER, SEQ, TOY_VIT, record
 from cl_bench.errors import InputError, RunFailed
 from cl_bench.records.metrics import Conventions
 from cl_bench.report.figures import bars, choose, curves, files, style, workers
+from cl_bench.report.figures.pareto import pareto
 from cl_bench.report.grouping import group
 from cl_bench.report.rows import Panel
 
@@ -63,8 +64,8 @@ def test_losses_are_drawn_only_from_runs_that_followed_them():
 
 def test_the_pareto_front_holds_what_no_other_beats_in_both():
     # (accuracy, forgetting): the third is beaten by the second, the last equals the first
-    assert bars.pareto([(90, 5), (88, 3), (87, 4), (91, 9), (90, 5)]) == {0, 1, 3, 4}
-    assert bars.pareto([(90, 5), (90, 4)]) == {1} and bars.pareto([]) == set()
+    assert pareto([(90, 5), (88, 3), (87, 4), (91, 9), (90, 5)]) == {0, 1, 3, 4}
+    assert pareto([(90, 5), (90, 4)]) == {1} and pareto([]) == set()
 
 
 def test_the_trade_off_shows_every_value_of_the_option_and_what_differs_in_nothing_else():
@@ -153,6 +154,7 @@ def test_cost_is_the_time_of_all_tasks_with_the_machines_it_was_measured_on():
         0.0,
         2,
         "P",
+        True,
     )  # 6 and 12 seconds
 
 

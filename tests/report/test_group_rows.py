@@ -42,12 +42,32 @@ def test_methods_with_a_row_of_their_own_are_left_out_of_a_group_but_not_for_oth
     [
         ('[{ select = "paper", title = "x" }]', "line 6, table 't', row 1, title: the group 'paper'"),
         ('[{ select = "all", labels = ["x"] }]', "stands for several rows; leave labels out"),
+        ('[{ select = "seq", by = "family" }]', "'seq' is one method; by puts those of a group in order"),
         ('["papre"]', "unknown method 'papre'; did you mean 'paper'"),
     ],
 )
 def test_what_a_group_cannot_have_is_refused_with_its_place(tmp_path, rows, message):
     with pytest.raises(InputError, match=message):
         selected(tmp_path, rows)
+
+
+def test_a_group_may_stand_family_after_family_with_the_family_and_venue_of_each_method(tmp_path):
+    path = tmp_path / "report.toml"
+    path.write_text(
+        'title = "T"\n[[table]]\nname = "t"\ntitle = "t"\ncolumns = ["glyphs/3"]\n'
+        'labels = ["Family", "Venue"]\n'
+        'rows = [{ select = "paper", by = "family", labels = ["{family}", "{venue}"] }, '
+        '{ select = "simplecil", labels = ["{family}", "none"] }]\n',
+        encoding="utf-8",
+    )
+    *rows, last = spec.read(path).tables[0].rows
+    known = {plugin.name: plugin for plugin in groups()["paper"]}
+    assert {row.select for row in rows} == set(known) and last.labels == ["prototypes", "none"]
+    assert all(row.labels == [known[row.select].family, known[row.select].venue] for row in rows)
+    families = [row.labels[0] for row in rows]
+    firsts = [number for number, family in enumerate(families) if family not in families[:number]]
+    assert len(firsts) == len(set(families)) > 2  # each stands together
+    assert [number for number, row in enumerate(rows) if row.rule] == firsts[1:]
 
 
 def test_settings_of_a_groups_row_are_those_of_all_its_rows(tmp_path):
@@ -81,7 +101,7 @@ def test_the_leaderboard_of_the_reference_runs(tmp_path):
     assert {line.cells[0].row.spec.method for line in shown} == usual
     for line in shown:
         kept = {record.tasks[-1].stored_values for record in line.cells[0].row.records}
-        assert line.cells[4].text == f"{kept.pop():,}" and not kept
+        assert line.cells[5].text == f"{kept.pop():,}" and not kept
     assert {"accuracy-against-time.png", "accuracy-against-stored.csv"} <= {
         path.name for path in report.paths
     }

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from cl_bench.records import metrics
 from cl_bench.records.metrics import Conventions
+from cl_bench.report.figures.pareto import pareto
 from cl_bench.report.figures.style import COLUMN_INCHES, Drawn, grid_of, heading, legend, percent, plain
 from cl_bench.report.rows import Panel, sweep_rows
 
@@ -75,18 +76,6 @@ def _bars(axis, points: Sequence, title: str, symbol: str) -> None:
     axis.set_ylabel("accuracy (%)", color=BLUE)
     other.set_ylabel("forgetting (%)", color="#8a5f00")
     axis.set_title(heading(title))
-
-
-def pareto(points: Sequence[tuple[float, float]]) -> set[int]:
-    """Places of the (accuracy, forgetting) pairs that no other beats.
-
-    Another beats one with at least its accuracy and at most its forgetting, one of them better.
-    """
-
-    def beats(other: tuple[float, float], own: tuple[float, float]) -> bool:
-        return other[0] >= own[0] and other[1] <= own[1] and other != own
-
-    return {i for i, own in enumerate(points) if not any(beats(other, own) for other in points)}
 
 
 def pretraining(panels: Sequence[Panel], conventions: Conventions) -> Drawn | None:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from cl_bench import environment
 from cl_bench.records import metrics
 from cl_bench.records.metrics import Conventions
+from cl_bench.report.figures.pareto import pareto
 from cl_bench.report.figures.style import (
     COLUMN_INCHES,
     Drawn,
@@ -108,7 +109,8 @@ def losses(panels: Sequence[Panel], conventions: Conventions) -> Drawn | None:
 def cost(panels: Sequence[Panel], conventions: Conventions, of: str = "seconds") -> Drawn | None:
     """A cost (mean over seeds; by default seconds of learning all tasks) against final accuracy.
 
-    Times of different machines do not belong in one panel.
+    A line joins the methods that no other beats in both, bounds left out. Times of different machines do not
+    belong in one panel.
     """
 
     def known(row: Row) -> bool:
@@ -121,29 +123,39 @@ def cost(panels: Sequence[Panel], conventions: Conventions, of: str = "seconds")
     larger = len(places) > MOST_BESIDE
     figure, axes = panel_axes(len(panels), 3.6 if larger else 2.4, COLUMN_INCHES * (1 + larger))
     name_of = "learn_seconds" if of == "seconds" else of
-    heads = [f"{name_of}_mean", f"{name_of}_std", "accuracy_mean", "accuracy_std", "n", "machines"]
+    heads = [f"{name_of}_mean", f"{name_of}_std", "accuracy_mean", "accuracy_std", "n", "machines", "pareto"]
     numbers: list[tuple] = [("panel", "row", *heads)]
     for axis, panel in zip(axes, panels, strict=True):
-        machines, costs = set(), []
-        for name, row in panel.rows:
-            if not known(row):
-                continue
-            spent = metrics.mean_and_spread(row.values(of, conventions))
-            found = percent(row.values("accuracy", conventions))
+        rows, machines = [(name, row) for name, row in panel.rows if known(row)], set()
+        costs = [metrics.mean_and_spread(row.values(of, conventions)) for _, row in rows]
+        right = [percent(row.values("accuracy", conventions)) for _, row in rows]
+        front = _front(axis, [row for _, row in rows], costs, right)
+        for place, (name, row) in enumerate(rows):
+            spent, found = costs[place], right[place]
             own = {environment.computer(where) for record in row.ran for where in record.environments}
             machines |= own
-            costs.append(spent[0])
             style = {**look_of(places[name]), "markersize": 4, "linewidth": 0.8}
             axis.errorbar(spent[0], found[0], found[1], spent[1], label=plain(name), **style)
-            numbers.append((panel.title, name, *spent, *found, len(row.ran), "; ".join(sorted(own))))
+            told = (len(row.ran), "; ".join(sorted(own)), place in front)
+            numbers.append((panel.title, name, *spent, *found, *told))
         several = f" ({len(machines)} machines)" if of in MEASURED and len(machines) > 1 else ""
         axis.set_title(heading(panel.title + several))
         axis.set_xlabel(MEASURED.get(of, COST_COLUMNS[of].lower()))
-        _spread_out(axis, costs if of in COUNTED else [])
+        _spread_out(axis, [spent for spent, _ in costs] if of in COUNTED else [])
         axis.margins(0.1)
     axes[0].set_ylabel("accuracy (%)")
     legend(figure, axes)
     return Drawn(figure, numbers)
+
+
+def _front(axis, rows: Sequence[Row], costs: Sequence[tuple], right: Sequence[tuple]) -> set[int]:
+    """The places of rows that no other beats in cost and accuracy, joined by a line; bounds are not asked."""
+    asked = [place for place, row in enumerate(rows) if not row.joint]
+    front = pareto([(right[place][0], costs[place][0]) for place in asked])
+    found = {asked[number] for number in front}
+    line = sorted((costs[place][0], right[place][0]) for place in found)
+    axis.plot([spent for spent, _ in line], [mean for _, mean in line], color="0.6", linewidth=0.8, zorder=0)
+    return found
 
 
 def _spread_out(axis, costs: Sequence[float]) -> None:
