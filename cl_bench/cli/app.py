@@ -3,9 +3,11 @@
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
+from cl_bench import __version__
 from cl_bench.cli import last_resort
 from cl_bench.errors import InputError, RunFailed
 from cl_bench.launch.calls import here
@@ -19,7 +21,23 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        output.say(f"cl-bench {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _before_every_command(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="print it and leave")
+    ] = False,
+) -> None:
+    """Options that stand before a command."""
 
 
 def planned(request, devices: str, results: Path, call=here):

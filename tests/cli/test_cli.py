@@ -7,6 +7,7 @@ import pytest
 import runs
 import toys
 
+import cl_bench
 from cl_bench import environment
 from cl_bench.cli import app, main
 from cl_bench.plan.request import Request
@@ -26,6 +27,11 @@ def call(capsys, *arguments) -> tuple[int, str, str]:
         main([str(argument) for argument in arguments])
     captured = capsys.readouterr()
     return exit_.value.code, captured.out, captured.err
+
+
+def test_it_says_its_version_and_h_is_help(capsys):
+    assert call(capsys, "--version") == (0, f"cl-bench {cl_bench.__version__}\n", "")
+    assert call(capsys, "plan", "-h") == call(capsys, "plan", "--help")
 
 
 @pytest.fixture
