@@ -1,6 +1,5 @@
 """A report's specification: a short TOML file that says which tables and figures to make from which runs."""
 
-from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -8,11 +7,11 @@ from typing import Any, Literal
 from pydantic import Field
 
 from cl_bench.config import unknown
-from cl_bench.errors import InputError, pointing_at
-from cl_bench.notation import parse_methods, without_synonyms
+from cl_bench.errors import pointing_at
 from cl_bench.plugins import registry
 from cl_bench.plugins.groups import groups
 from cl_bench.report import published, toml_file
+from cl_bench.report.group_rows import selector, without_groups
 from cl_bench.report.toml_file import Place, Placed, TomlFile
 from cl_bench.splits import is_split
 
@@ -53,23 +52,6 @@ class RowLayout(Placed):
     where: dict[str, Any] = {}  # settings that tell runs with equal options apart, such as precision
     rule: bool = False  # a line above it
     bound: bool = False  # an upper bound, never ranked
-
-
-@cache
-def selector(text: str) -> tuple[str, dict]:
-    """(full method name, options) of a method as it is written after `--methods`.
-
-    Raises InputError with the nearest name.
-    """
-    found = parse_methods(text)
-    if len(found) != 1:
-        raise InputError(f"{text!r} names {len(found)} configurations; a row is one")
-    return _method(found[0][0]), without_synonyms(found[0][1])
-
-
-@cache
-def _method(name: str) -> str:
-    return registry.find("methods", name, groups()).name
 
 
 class TableLayout(Placed):
@@ -146,48 +128,8 @@ def read(path: Path) -> Layout:
                 raise file.error((*place, "name"), f"{part.name!r} is taken; {advice}")
             taken.add(part.name)
             _check(part, place, file, layout.published)
-    each = {kind: [_without_groups(part) for part in found] for kind, found in made.items()}
+    each = {kind: [without_groups(part) for part in found] for kind, found in made.items()}
     return layout.model_copy(update=each)
-
-
-def _without_groups(part: TableLayout | FigureLayout) -> TableLayout | FigureLayout:
-    """With a row for each method of a group that no row of its own selects."""
-    known, rows = groups(), []
-    own = [selector(row.select) for row in part.rows if row.select and row.select not in known]
-    named = {method for method, options in own if not options}
-    for row in part.rows:
-        if row.select not in known:
-            rows.append(row)
-            continue
-        brought = [plugin for plugin in known[row.select] if plugin.name not in named and not plugin.problem]
-        named |= {plugin.name for plugin in brought}
-        rows += _of_group(row, brought)
-    return part.model_copy(update={"rows": [_labelled(row) for row in rows]})
-
-
-def _of_group(row: RowLayout, brought: Sequence[registry.Plugin]) -> list[RowLayout]:
-    """A row for each method that a group brought."""
-    rows = [row.model_copy(update={"select": plugin.name}) for plugin in brought]
-    if row.by is None:
-        return rows
-    families = list(dict.fromkeys(plugin.family for plugin in brought))
-    found: list[RowLayout] = []
-    for family in families:
-        own = [made for made, plugin in zip(rows, brought, strict=True) if plugin.family == family]
-        first = own[0].model_copy(update={"rule": bool(found) or row.rule})
-        found += [first, *own[1:]]
-    return found
-
-
-def _labelled(row: RowLayout) -> RowLayout:
-    """The row with its method's family and venue in its labels."""
-    if not any("{" in label for label in row.labels) or row.select is None:
-        return row
-    plugin = registry.find("methods", selector(row.select)[0])
-    labels = list(row.labels)
-    for name, value in (("{family}", plugin.family), ("{venue}", plugin.venue or "–")):
-        labels = [label.replace(name, value) for label in labels]
-    return row.model_copy(update={"labels": labels})
 
 
 def _part(file: TomlFile, model: type[Placed], place: Place, values: dict) -> Placed:
