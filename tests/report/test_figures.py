@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import re
 import signal
+import threading
 import zlib
 from pathlib import Path
 
@@ -224,6 +225,21 @@ def test_a_figure_grows_with_its_legend_and_every_curve_stays_in_sight(recwarn):
 
 
 @pytest.mark.slow
+def test_a_figure_is_of_what_its_rows_hold_when_it_is_begun():
+    """Rows remember values while tables are made, in the thread that begins figures and goes on."""
+    threads = []
+
+    class Row:
+        def __reduce__(self):
+            threads.append(threading.current_thread())
+            return str, ("a row",)
+
+    begun = workers.submit("no kind", "eta", [Row()])
+    assert threads == [threading.current_thread()]
+    with pytest.raises(TypeError):  # not all that a figure needs
+        workers.result(begun)
+
+
 def test_a_drawing_process_that_was_ended_from_outside_is_said_and_another_draws_the_next_figure():
     assert workers.result(workers.submit()) == []
     drawing = multiprocessing.active_children()

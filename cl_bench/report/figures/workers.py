@@ -4,6 +4,7 @@ This imports nothing that takes long, so that the first of them can start before
 """
 
 import os
+import pickle
 import signal
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -26,13 +27,15 @@ def prepare() -> None:
 
 def submit(*arguments) -> Future:
     """Begin to draw a figure; the arguments are those of `draw.files`."""
+    # here and now: the executor's own thread would pickle rows while tables go on filling what they know
+    content = pickle.dumps(arguments)
     _BEGUN[:] = [begun for begun in _BEGUN if not begun.done()]
     place = min(len(_BEGUN) // QUEUE, PROCESSES - 1, (os.cpu_count() or 1) - 1)
     try:
-        begun = _process(place).submit(_draw, *arguments)
+        begun = _process(place).submit(_draw, content)
     except BrokenProcessPool:  # it was ended from outside since
         _process.cache_clear()
-        begun = _process(place).submit(_draw, *arguments)
+        begun = _process(place).submit(_draw, content)
     _BEGUN.extend([begun] if arguments else [])
     return begun
 
@@ -47,9 +50,10 @@ def result(begun: Future) -> list[Path]:
         raise RunFailed(f"the process that draws the figures ended early: {reason}") from error
 
 
-def _draw(*arguments) -> list[Path]:
+def _draw(content: bytes) -> list[Path]:
     from cl_bench.report.figures import files
 
+    arguments = pickle.loads(content)
     return files.files(*arguments) if arguments else []
 
 
