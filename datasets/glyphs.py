@@ -92,9 +92,11 @@ class Glyphs(Source):
         "ovor": {**PASSES, "learning_rate": 0.03, "outlier_passes": 1},
         "cprompt": {**PASSES, "learning_rate": 0.1, "prompts": 5},
         "evoprompt": {**PASSES, "learning_rate": 0.01},
+        "esn": {**PASSES, "batch": 8, "learning_rate": 0.01, "prompts": 10},
+        "ease": {**PASSES, "learning_rate": 0.1},
         "apg": {
             **PASSES,
-            "learning_rate": 0.003,
+            "learning_rate": 0.01,
             "start_rate": 1e-4,
             "end_rate": 1e-4,
             "warm_up": 1,

@@ -8,8 +8,8 @@ At prediction each temperature T votes for the task with the largest logsumexp(z
 those for the older task count. After a task, the T that gives most of its images to it joins the voters.
 
 P is meant to learn in the first task alone; the public code trains it in every task, and old classifiers see
-the newest (`freeze_prompts=off`). Its energy, -logsumexp(-beta z) / beta, holds the smallest scores at delta;
-the usual one, -logsumexp(beta z) / beta, would hold what the votes compare (`energy_sign=standard`).
+the newest (`freeze_prompts=off`). E = -logsumexp(beta z) / beta holds at one level what votes compare; the
+code's, -logsumexp(-beta z) / beta, holds the smallest scores at delta instead (`energy_sign=code`).
 """
 
 from typing import Literal
@@ -47,7 +47,7 @@ class ESNConfig(Strict):
     energy_weight: float = Field(0.1, ge=0)  # lambda
     anchor: float = -10.0  # delta
     beta: float = Field(1.0, gt=0)
-    energy_sign: Literal["code", "standard"] = "code"
+    energy_sign: Literal["standard", "code"] = "standard"
     learning_rate: float = Field(0.01, gt=0)
     momentum: float = Field(0.9, ge=0, lt=1)
     weight_decay: float = Field(5e-4, ge=0)  # of all that is trained

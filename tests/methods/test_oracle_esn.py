@@ -16,7 +16,7 @@ from cl_bench.training.trainer import Trainer
 
 pytestmark = oracle.HERE
 IMAGES, TASKS = 12, 3
-SIZES = {"prompts": 5, "learning_rate": 0.02, "batch": 6, "passes": 4}
+SIZES = {"prompts": 5, "learning_rate": 0.02, "batch": 6, "passes": 4, "energy_sign": "code"}
 RUNS = pytest.mark.parametrize(("prefix", "frozen"), [("", False), ("frozen_", True)])
 
 
