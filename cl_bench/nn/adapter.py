@@ -37,9 +37,12 @@ class Adapters(nn.Module, Edits):
 
     def adapted(self, l: int, x: Tensor) -> Tensor:
         """up(dropout(activation(down x))) (B, N, D)."""
-        hidden = self.activation(F.linear(x, self.down[l], self.down_bias[l]))  # (B, N, r)
-        hidden = F.dropout(hidden, self.dropout, self.training)
-        return F.linear(hidden, self.up[l], self.up_bias[l])
+        return self.through(x, self.down[l], self.down_bias[l], self.up[l], self.up_bias[l])
+
+    def through(self, x: Tensor, down: Tensor, down_bias: Tensor, up: Tensor, up_bias: Tensor) -> Tensor:
+        """The same by a block's weights and biases, its own or others in their place."""
+        hidden = self.activation(F.linear(x, down, down_bias))  # (B, N, r)
+        return F.linear(F.dropout(hidden, self.dropout, self.training), up, up_bias)
 
 
 class AttentionAdapters(Adapters):

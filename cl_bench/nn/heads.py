@@ -109,6 +109,21 @@ class CosineTaskHeads(TaskHeads):
         return self.scale * F.normalize(features, dim=1) @ F.normalize(weight, dim=1).T
 
 
+class Decaying(TaskHeads):
+    """What makes the optimizer's weight decay shrink old heads too: they go on, with gradients of zero."""
+
+    def grow(
+        self, classes: int, generator: torch.Generator, init: HeadInit | Literal["warm"], device: torch.device
+    ) -> None:
+        """Add a head; all stay trained."""
+        super().grow(classes, generator, init, device)
+        self.requires_grad_(True)
+
+    def current(self, features: Tensor) -> Tensor:
+        """Scores (B, c_t) of the newest head."""
+        return self(features)[:, -self.heads[-1].out_features :]
+
+
 class CosineHeads(nn.Module):
     """sigma cos(f, w_k): weights (K, D) of all classes so far, and a learned scale that starts at 1.
 

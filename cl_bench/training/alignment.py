@@ -117,7 +117,7 @@ class StepAlignmentConfig(Strict):
 
 def align_in_steps(
     part: nn.Module, known: ClassGaussians | ClassCentroids, rate: float, samples: int, steps: int,
-    config: StepAlignmentConfig, task: Task, trainer: Trainer, key: tuple,
+    config: StepAlignmentConfig, task: Task, trainer: Trainer, key: tuple, weight_decay: float = 0.0,
 ) -> list[float]:  # fmt: skip
     """Train all of a part, by CE of its scores (B, K) of drawn features; the mean loss of every pass.
 
@@ -125,9 +125,10 @@ def align_in_steps(
     rate falls to 0 as half a cosine. Every process draws the same. Raises RunFailed when the loss is not
     finite.
     """
+    sgd = {"momentum": config.align_momentum, "weight_decay": weight_decay}
     phase = Phase(
         loss=lambda batch: F.cross_entropy(part(batch.images), batch.labels),
-        optimizer=lambda: optim.SGD(part.parameters(), rate, config.align_momentum),
+        optimizer=lambda: optim.SGD(part.parameters(), rate, **sgd),
         batch=samples,
         passes=config.align_passes,
         rate=lambda done, group: half_cosine(done, config.align_passes),

@@ -83,6 +83,17 @@ def test_alignment_in_steps_takes_as_many_a_pass_and_freezes_the_part_again():
     assert all(p.grad is None and not p.requires_grad for p in part.parameters())
 
 
+def test_weight_decay_of_an_alignment_in_steps_shrinks_what_it_trains():
+    made, config = known([1.0, 0.0], [0.0, 1.0]), StepAlignmentConfig(align_passes=20)
+    lengths = []
+    for decay in (0.0, 0.5):
+        part = nn.Linear(2, 2)
+        nn.init.eye_(part.weight)
+        align_in_steps(part, made, 0.1, 8, 2, config, TaskInfo(1, (1,), 1), Trainer(0), (1,), decay)
+        lengths.append(part.weight.norm().item())
+    assert lengths[1] < 0.7 * lengths[0]
+
+
 def test_a_loss_that_is_not_finite_fails_with_what_to_do():
     made, heads = known([1.0, 0.0], [0.0, 1.0]), nn.Linear(2, 2)
     with pytest.raises(
