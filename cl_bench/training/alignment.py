@@ -118,20 +118,22 @@ class StepAlignmentConfig(Strict):
 def align_in_steps(
     part: nn.Module, known: ClassGaussians | ClassCentroids, rate: float, samples: int, steps: int,
     config: StepAlignmentConfig, task: Task, trainer: Trainer, key: tuple, weight_decay: float = 0.0,
+    falls: Callable[[int], float] | None = None,
 ) -> list[float]:  # fmt: skip
     """Train all of a part, by CE of its scores (B, K) of drawn features; the mean loss of every pass.
 
     A pass has so many steps with as many features as are drawn of each class, or of each of its groups. The
-    rate falls to 0 as half a cosine. Every process draws the same. Raises RunFailed when the loss is not
-    finite.
+    rate is `falls(passes done)` times as high, by default falling to 0 as half a cosine. Every process draws
+    the same. Raises RunFailed when the loss is not finite.
     """
+    falls = falls or (lambda done: half_cosine(done, config.align_passes))
     sgd = {"momentum": config.align_momentum, "weight_decay": weight_decay}
     phase = Phase(
         loss=lambda batch: F.cross_entropy(part(batch.images), batch.labels),
         optimizer=lambda: optim.SGD(part.parameters(), rate, **sgd),
         batch=samples,
         passes=config.align_passes,
-        rate=lambda done, group: half_cosine(done, config.align_passes),
+        rate=lambda done, group: falls(done),
         name="alignment",
         advice="lower the rate of alignment",
     )

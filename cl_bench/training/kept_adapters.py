@@ -34,7 +34,7 @@ class KeptAdaptersConfig(AdaptingConfig, StepAlignmentConfig):
     """Settings of MOS's and TUNA's public code; weight decay acts in the alignment too."""
 
     bottleneck: int = Field(16, ge=1)
-    align_rate: float = Field(0.005, gt=0)  # learning rate, which falls to 0 as half a cosine
+    align_rate: float = Field(0.005, gt=0)  # learning rate
     # features drawn per class and pass, and of a step; in public code of both five times the batch
     align_samples: int = Field(240, ge=1)
 
@@ -141,8 +141,13 @@ class KeptAdapters(Method):
             losses = align_in_steps(
                 self.head, self.drawn(), config.align_rate, config.align_samples, len(self.gaussians.means),
                 config, task, trainer, (self.stream.init_seed, "align", task.index), config.weight_decay,
+                self.align_rate,
             )  # fmt: skip
             self.alignment_losses = losses[:: max(1, len(losses) - 1)]
+
+    def align_rate(self, done: int) -> float:
+        """Factor on the rate of the alignment after so many of its passes."""
+        return half_cosine(done, self.config.align_passes)
 
     def drawn(self) -> ClassGaussians:
         """What the alignment draws from."""

@@ -94,6 +94,18 @@ def test_weight_decay_of_an_alignment_in_steps_shrinks_what_it_trains():
     assert lengths[1] < 0.7 * lengths[0]
 
 
+def test_the_rate_of_an_alignment_in_steps_is_as_high_as_it_is_told():
+    made, config, part = known([1.0, 0.0], [0.0, 1.0]), StepAlignmentConfig(align_passes=3), nn.Linear(2, 2)
+    before, asked = part.weight.detach().clone(), []
+
+    def falls(done: int) -> float:
+        asked.append(done)
+        return 0.0
+
+    align_in_steps(part, made, 0.1, 8, 2, config, TaskInfo(1, (1,), 1), Trainer(0), (1,), falls=falls)
+    assert torch.equal(part.weight, before) and set(asked) == {0, 1, 2}
+
+
 def test_a_loss_that_is_not_finite_fails_with_what_to_do():
     made, heads = known([1.0, 0.0], [0.0, 1.0]), nn.Linear(2, 2)
     with pytest.raises(
