@@ -35,6 +35,8 @@ LARGE = {
     "aper": {"bottleneck": 100},
     "slca": {"plusplus": True, "rank": 12},
     "ssiat": {"bottleneck": 100},
+    "mos": {"bottleneck": 100},
+    "tuna": {"bottleneck": 100},
     "hide-prompt": {"prompt_length": 400, "layers": 1},
     "ease": {"bottleneck": 100},
     "evoprompt": {"prompt_length": 20, "hidden": 60},
