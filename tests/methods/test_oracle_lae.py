@@ -14,6 +14,9 @@ from cl_bench.training.phase import Phase
 
 pytestmark = oracle.HERE
 TOLERANCE = 2e-5  # of the page
+# Adam divides a gradient by its own size: an entry whose gradient is mostly rounding moves by what a processor
+# makes of that, and one of 240 does
+BEHIND_ADAM = 1e-4
 TASKS = [TaskInfo(0, (0, 1, 2), 0), TaskInfo(1, (3, 4), 3)]
 LABELS = [[0, 1, 2, 0, 1, 2, 0, 1], [3, 4, 3, 4, 3, 4, 3, 4]]
 TEST = Batch(oracle.images(2, 6))
@@ -63,9 +66,9 @@ def close(key: str, found: Tensor, tolerance: float = TOLERANCE) -> bool:
     return oracle.close(found, NUMBERS[key], tolerance)
 
 
-def every(prefix: str, found: dict[str, Tensor]) -> None:
+def every(prefix: str, found: dict[str, Tensor], tolerance: float = TOLERANCE) -> None:
     for name, value in found.items():
-        assert close(f"{prefix}/{name}", value), (prefix, name)
+        assert close(f"{prefix}/{name}", value, tolerance), (prefix, name)
 
 
 def batches(index: int) -> Iterator[Batch]:
@@ -115,10 +118,10 @@ def test_both_modules_learn_accumulate_and_predict_as_in_the_public_code(pet):
             if (index, number) in ((0, 0), (1, 2)) and not behind:
                 every(f"{t}s{number}/grad", parts(pet, method.edits, grad=True))
             if (index, number) == (0, 0) and behind:
-                every(f"{t}s0/after", parts(pet, method.edits))
-        every(f"{t}/on", parts(pet, method.edits))
+                every(f"{t}s0/after", parts(pet, method.edits), BEHIND_ADAM)
+        every(f"{t}/on", parts(pet, method.edits), BEHIND_ADAM)
         if index:
-            every(f"{t}/off", parts(pet, method.offline))
+            every(f"{t}/off", parts(pet, method.offline), BEHIND_ADAM)
         assert close(f"{t}/heads.{index}.weight", newest.weight)
         assert close(f"{t}/heads.{index}.bias", newest.bias)
         for name, expert in (("on", method.edits), ("off", method.offline))[: index + 1]:
