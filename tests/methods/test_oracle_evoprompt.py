@@ -132,14 +132,14 @@ def train(method: EvoPrompt, task: TaskInfo, numbers: dict) -> None:
             rows = slice(task.first_label, task.first_label + oracle.CLASSES)
             # together: a bias's gradient is what is left of terms as large as the weights'
             own = [numbers[f"{t}_grad_head.{name}"][rows] for name in ("weight", "bias")]
-            assert oracle.close(joined(grads[2:]), joined(map(torch.tensor, own)).numpy(), 2e-5)
+            assert oracle.close(end_to_end(grads[2:]), end_to_end(map(torch.tensor, own)).numpy(), 2e-5)
         method.after_backward(task)
         optimizer.step()
         if detailed:
             compare(method, numbers, f"{t}_step1", [*method.memory.parameters()])
 
 
-def joined(parts) -> Tensor:
+def end_to_end(parts) -> Tensor:
     return torch.cat([part.flatten() for part in parts])
 
 

@@ -14,8 +14,8 @@ from cl_bench.training.phase import Phase
 
 pytestmark = oracle.HERE
 TOLERANCE = 2e-5  # of the page
-# Adam divides a gradient by its own size: an entry whose gradient is mostly rounding moves by what a processor
-# makes of that, and one of 240 does
+# Adam divides a gradient by its own size: an entry whose gradient is mostly rounding moves by what a
+# processor makes of that, and one of 240 does
 BEHIND_ADAM = 1e-4
 TASKS = [TaskInfo(0, (0, 1, 2), 0), TaskInfo(1, (3, 4), 3)]
 LABELS = [[0, 1, 2, 0, 1, 2, 0, 1], [3, 4, 3, 4, 3, 4, 3, 4]]
