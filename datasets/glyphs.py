@@ -77,7 +77,7 @@ class Glyphs(Source):
     # training images after ten tasks (results/bench/glyphs-rates.csv has what was tried), of the plainest
     # method of a family, half of the images learned but for VPT-Seq; RanPAC's makes no difference, and 128
     # features need no 10,000 projections. VPT's temperature: 2 and 4 were tried on turned characters, 4 and 8
-    # on ruled paper, with VPT-Joint. APG's other settings are of plain paper; 17 tokens take fewer prompts.
+    # on ruled paper, with VPT-Joint. From InfLoRA on the best of two to four rates. APG's other settings are of plain paper; 17 tokens take fewer prompts.
     PRESET = {
         "vpt-*": {**PASSES, "learning_rate": 0.03, "temperature": 4.0, "epoch_mode": "plain"},
         "l2p*": {**PASSES, "learning_rate": 0.01},
@@ -86,6 +86,11 @@ class Glyphs(Source):
         **dict.fromkeys(("seq-lora", "joint-lora"), {**PASSES, "learning_rate": 0.003}),
         "seq-adapter": {**PASSES, "learning_rate": 0.03},
         **dict.fromkeys(("seq-ft", "joint-ft", "linear-probe"), {**PASSES, "learning_rate": 0.01}),
+        # untuned
+        **dict.fromkeys(("slca", "sd-lora", "mos", "tuna"), PASSES),
+        "ssiat": {**PASSES, "later_passes": 4},
+        "hide-prompt": {**PASSES, "tii_passes": 4, "step_passes": 2},
+        "aper": {**PASSES, "learning_rate": 0.01},
         "ranpac": {**PASSES, "learning_rate": 0.01, "projection": 1000},
         "inflora": {**PASSES, "learning_rate": 0.01},
         **dict.fromkeys(("lae", "c-ln"), {**PASSES, "learning_rate": 0.003}),

@@ -36,6 +36,8 @@ def cells(layout: Path, results: Path) -> dict[str, list[list[str]]]:
         )
     tables = {}
     for table in tomllib.loads(layout.read_text(encoding="utf-8"))["table"]:
+        if "metrics" in table:  # costs, which records state
+            continue
         lines = []
         for row in table["rows"]:
             method, bracket, options = row.get("select", "").partition("[")
