@@ -75,9 +75,10 @@ class Glyphs(Source):
     train_per_class: ClassVar[int] = 60
     # One number of passes for all. Rates are the best of 0.001 ... 0.1 in threefold steps on held-out
     # training images after ten tasks (results/bench/glyphs-rates.csv has what was tried), of the plainest
-    # method of a family, half of the images learned but for VPT-Seq; RanPAC's makes no difference, and 128
-    # features need no 10,000 projections. VPT's temperature: 2 and 4 were tried on turned characters, 4 and 8
-    # on ruled paper, with VPT-Joint. From InfLoRA on the best of two to four rates. APG's other settings are of plain paper; 17 tokens take fewer prompts.
+    # method of a family, half of the images learned but for VPT-Seq; from InfLoRA on, the best of two to four
+    # rates of the method itself. RanPAC's makes no difference, and 128 features need no 10,000 projections.
+    # VPT's temperature: 2 and 4 were tried on turned characters, 4 and 8 on ruled paper, with VPT-Joint.
+    # APG's other settings are of plain paper; 17 tokens take fewer prompts.
     PRESET = {
         "vpt-*": {**PASSES, "learning_rate": 0.03, "temperature": 4.0, "epoch_mode": "plain"},
         "l2p*": {**PASSES, "learning_rate": 0.01},
