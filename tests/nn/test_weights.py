@@ -150,8 +150,12 @@ def test_an_old_name_of_timm_is_answered_with_the_tag_it_meant(old, tag):
 
 
 def test_the_embedded_backbone_keeps_the_identity_of_its_records_in_any_file(tmp_path):
-    recorded = {found.spec.weights_sha256 for found in Store(REFERENCE).records()}
-    spec = glyphs.glyphs_vit()
+    specs = [found.spec for found in Store(REFERENCE).records()]
+    spec, both = glyphs.glyphs_vit(), glyphs.glyphs_vit_and_words()
+    recorded, with_words = (
+        {own.weights_sha256 for own in specs if own.backbone.name == one.name} for one in (spec, both)
+    )
+    assert {load.load(both).weights_sha256} == with_words
     copy = written(tmp_path / "copy.pth", {"model": load_file(spec.weights)})
     for one in (spec, spec.model_copy(update={"weights": str(copy)})):
         assert {load.load(one).weights_sha256} == recorded
