@@ -118,9 +118,10 @@ class EditedBackbone:
     @cached_property
     def weights_sha256(self) -> str | None:
         """Backbone and edits as they are at the first question; None: features are not kept on disk."""
-        return (
-            f"{self._backbone.weights_sha256}+{digest(self._edits.state_dict())}" if self._on_disk else None
-        )
+        if not self._on_disk:
+            return None
+        own = self._backbone.weights_sha256
+        return f"{own}+{digest(self._edits.state_dict())}" if isinstance(self._edits, nn.Module) else own
 
     @torch.no_grad()
     def frozen_features(self, images: Tensor, normed: bool = True) -> Tensor:

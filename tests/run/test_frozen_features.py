@@ -122,3 +122,15 @@ def test_what_the_first_task_adapted_is_shared_by_runs_that_share_it_and_by_no_o
         execute(spec, tmp_path / "results", share_first_task=True)
         counts.append(sum(passed))
     assert counts == [counts[0], counts[0] - images_of(spec), counts[0]]
+
+
+def test_without_adapters_a_network_is_the_backbone_and_shares_its_features(request_, tmp_path, passed):
+    execute(spec_of(request_, "simplecil"), tmp_path / "one")
+    spec = spec_of(request_, "ranpac[first_task=off,projection=16]")
+    passed.clear()
+    execute(spec, tmp_path / "two")
+    with_cache = sum(passed)
+    shutil.rmtree(features_folder())
+    passed.clear()
+    execute(spec, tmp_path / "three")
+    assert sum(passed) == with_cache + images_of(spec)
