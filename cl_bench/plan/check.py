@@ -41,8 +41,8 @@ def _protocol(spec: RunSpec) -> tuple[list[str], list[str]]:
     lines, warnings = [], []
     classes = [c for task in spec.task_classes for c in task]
     order = hashlib.sha256(canonical_json(classes).encode()).hexdigest()[:12]
-    each = ", ".join(str(len(task)) for task in spec.task_classes)
-    each = str(len(spec.task_classes[0])) if len(set(each.split(", "))) == 1 else each
+    sizes = [len(task) for task in spec.task_classes]
+    each = ", ".join(map(str, sizes if len(set(sizes)) > 1 else sizes[:1]))
     tasks = f"{len(source.class_names)} classes in {spec.num_tasks} tasks of {each}"
     lines.append(f"{name}: {tasks}, class order {order} ({spec.order_name()})")
     counts = {side: _counts(found, spec) for side, found in labels.items()}

@@ -14,7 +14,7 @@ from torch import Tensor
 from cl_bench.data.batch import Batch
 from cl_bench.data.stream import StreamInfo, TaskInfo
 from cl_bench.nn.adapter import Adapters
-from cl_bench.nn.gaussians import ClassGaussians, unpack
+from cl_bench.nn.gaussians import unpack
 from cl_bench.training.phase import Phase
 
 pytestmark = oracle.HERE
@@ -131,27 +131,6 @@ class Watching(oracle.Plain):
             return value
 
         return super().fit_samples(task, draw, replace(phase, loss=loss, optimizer=optimizer))
-
-
-@pytest.fixture
-def given_draws(monkeypatch):
-    """The page's numbers in the place of random ones, of the alignment's passes one after another."""
-    state = {"pass": 0}
-
-    def normals(known: ClassGaussians, count: int, generator) -> Tensor:
-        keys = [[23, state["pass"], k] for k in range(len(known.means))]
-        z = torch.stack(
-            [torch.tensor(np.random.default_rng(key).standard_normal((count, 48))) for key in keys]
-        )
-        return known.means[:, None] + z.float() @ unpack(known.factors, 48).mT
-
-    def permutation(count: int, **options) -> Tensor:
-        order = np.random.default_rng([29, state["pass"]]).permutation(count)
-        state["pass"] += 1
-        return torch.tensor(order)
-
-    monkeypatch.setattr(ClassGaussians, "sample", normals)
-    monkeypatch.setattr(torch, "randperm", permutation)
 
 
 def learn(method: AsRun, task: TaskInfo, page: Page) -> None:
