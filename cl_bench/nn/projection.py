@@ -9,6 +9,7 @@ from torch import Tensor
 
 from cl_bench import seeds
 from cl_bench.errors import InputError
+from cl_bench.nn.subspaces import directions_needed
 
 Nullity = Literal["official", "paper"]
 Projection = tuple[torch.nn.Parameter, Callable[[Tensor], Tensor]]  # a parameter, and what its update becomes
@@ -54,6 +55,22 @@ def null_projector(covariance: Tensor, rule: Nullity | int) -> tuple[Tensor, int
     rank = rule if isinstance(rule, int) else nullity(eigenvalues.flip(0).clamp(min=0).cpu().numpy(), rule)
     null = vectors[:, :rank]
     return null @ null.T, rank
+
+
+def leading_projectors(C: Tensor, energy: float, norm: str) -> tuple[Tensor, list[int]]:
+    """U U' of every layer's C (L, n, n), float32, and how many directions U has.
+
+    They are the fewest leading eigenvectors with the part `energy` of tr(C); with `norm="fro"` U U' is
+    divided by its Frobenius norm, the root of their number.
+    """
+    found, counts = torch.zeros_like(C), []
+    for layer, covariance in enumerate(C):
+        values, vectors = torch.linalg.eigh(covariance)  # ascending
+        values, vectors = values.flip(0).clamp(min=0), vectors.flip(1)
+        counts.append(directions_needed(values, values.new_zeros(()), energy))
+        U = vectors[:, : counts[-1]]
+        found[layer] = U @ U.T / (counts[-1] ** 0.5 if norm == "fro" else 1.0)
+    return found.float(), counts
 
 
 def random_projector(n: int, rank: int, generator: torch.Generator) -> Tensor:
