@@ -3,7 +3,7 @@
 import copy
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from statistics import median
 
@@ -14,7 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from cl_bench.data.batch import Batch
-from cl_bench.data.stream import Stream, Task
+from cl_bench.data.stream import Stream
 from cl_bench.errors import InputError
 from cl_bench.nn.attention import explicit
 from cl_bench.nn.backbone import Backbone
@@ -26,6 +26,7 @@ from cl_bench.training.phase import Phase
 from cl_bench.training.trainer import Trainer
 
 STEPS = 4  # batches of a measurement
+PLAIN_BATCH = 100  # images of a batch of methods that have no setting for it
 COUNTED = 16  # images whose operations are counted: without fused attention a whole batch would not fit
 # as files of measurements call the parts of a step
 PARTS = (
@@ -64,17 +65,22 @@ def _now(device: torch.device) -> float:
 class Stopwatch:
     """A method in the second task of its stream; all times are seconds per image."""
 
+    trains = True  # something in the second task
+
     def __init__(self, spec: RunSpec, device: torch.device, compiled: bool = False):
-        batch = spec.options.get("batch")
+        self.benchmark, self.batch = spec.benchmark_name(), spec.options.get("batch") or PLAIN_BATCH
         # rounded down: no last batch of a few images
-        per_class = STEPS * (batch or 0) // max(map(len, spec.task_classes)) or 1
-        limit, options = per_class * len(sum(spec.task_classes, ())), {**spec.options, "passes": 1}
+        per_class = STEPS * self.batch // max(map(len, spec.task_classes)) or 1
+        one_pass = {"passes": 1} if "passes" in spec.options else {}
+        limit, options = per_class * len(sum(spec.task_classes, ())), {**spec.options, **one_pass}
         self.spec = spec.model_copy(update={"limit": limit, "options": options})
-        source = assemble.open_source(self.spec)
-        self.stream: Stream = assemble.build_stream(self.spec, source, device)
-        self.method = assemble.build_method(self.spec, source, device, self.stream.num_tasks)
-        self._require(self.stream.num_tasks > 1)
-        self.device, self.batch, self.backbone = device, batch, self.method.backbone
+        self.source = assemble.open_source(self.spec)
+        self.stream: Stream = assemble.build_stream(self.spec, self.source, device)
+        self.method = assemble.build_method(self.spec, self.source, device, self.stream.num_tasks)
+        if self.stream.num_tasks < 2:
+            advice = "name a method that learns task after task with --methods"
+            raise InputError(f"{spec.method} learns all classes at once, and has no second task; {advice}")
+        self.device, self.backbone = device, self.method.backbone
         self.trainer = _Timed(self.spec.data_seed, device, self.spec.precision)
         vit = self.backbone.vit
         tokens = vit.patch_embed.num_patches + vit.num_prefix_tokens
@@ -84,32 +90,28 @@ class Stopwatch:
             if compiled:
                 block.compile()
 
-    def _require(self, trains: bool) -> None:
-        if not trains:
-            advice = "name a method that does with --methods"
-            raise InputError(f"{self.spec.method} trains nothing task after task; {advice}")
-
     def learn_first_task(self) -> float | None:
-        """Seconds per image of the statistics after it; None for methods without.
-
-        Raises InputError for a method that trains nothing in the second task.
-        """
-        first = self.stream.task(0)
-        self.method.learn(first, self.trainer)  # that warms up
-        statistics = [self._end_task(first) for _ in range(3)]
+        """Seconds per image of the statistics after it; None for methods without."""
+        self.method.learn(self.stream.task(0), self.trainer)  # that warms up
+        statistics = [self._end_task() for _ in range(3)]
+        self.statistics_flops = _counted(self._end_task) / max(1, self.trainer.images)
         self.task = self.stream.task(1)
         self.method.grow(self.task)
-        self._require(bool(self.method.phases(self.task)))
-        self.method.begin_task(self.task, self.trainer)
+        self.trains = bool(self.method.phases(self.task))
+        if self.trains:
+            self.method.begin_task(self.task, self.trainer)
         inputs, labels = self.stream.probe(1, 1, self.batch)
         self.inputs = inputs(np.arange(min(self.batch, len(labels))))
         return None if None in statistics else median(statistics)
 
-    def _end_task(self, task: Task) -> float | None:
+    def _end_task(self) -> float | None:
         """Seconds per image of what a copy of the method, on the same network, makes of a learned task."""
+        first = self.stream.task(0)
+        if not self.method.phases(first):  # what it knows of these images is what is measured
+            first = assemble.build_stream(self.spec, self.source, self.device).task(0)
         self.trainer.seconds, self.trainer.images = 0.0, 0
         network = {id(module): module for module in self.backbone.modules()}  # what deepcopy takes for copied
-        copy.deepcopy(self.method, network).end_task(task, self.trainer)
+        copy.deepcopy(self.method, network).end_task(first, self.trainer)
         return self.trainer.seconds / self.trainer.images if self.trainer.images else None
 
     def pair(self) -> tuple[float, float]:
@@ -205,9 +207,9 @@ class Stopwatch:
             images += passing
         return total / images
 
-    def bare_flops(self) -> float:
-        """The same of the bare network's forward and backward."""
-        return _counted(self.bare_step) / len(self.inputs)
+    def bare_flops(self, step: Callable[[], None]) -> float:
+        """The same of one of the bare network's own steps."""
+        return _counted(step) / len(self.inputs)
 
     def peak(self) -> float:
         """Operations per second of the fastest of a few large matrix products."""
@@ -226,9 +228,17 @@ def _step(phase: Phase, batch: Batch) -> None:
     phase.loss(batch).backward()
 
 
+class _NoModules(nullcontext):
+    """In place of the counter's record of modules, which inference mode does not allow."""
+
+    parents = frozenset({"Global"})
+
+
 def _counted(step: Callable[[], None]) -> int:
     """Floating-point operations of a step; a CPU's fused attention, which is not counted, is off."""
-    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+    counter = FlopCounterMode(display=False)
+    counter.mod_tracker = _NoModules()
+    with counter, sdpa_kernel(SDPBackend.MATH):
         step()
     return counter.get_total_flops()
 

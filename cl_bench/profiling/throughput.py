@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 import timm
 import torch
@@ -37,16 +38,18 @@ class Measured(BaseModel):
     precision: str
     # training, statistics, evaluation, and the bare network's forward and backward, and forward
     images_per_second: dict[str, float | None]
-    # training's images per second over those of the bare forward and input-backward
-    training_ratio_to_bare_network: float
+    # training's images per second over those of the bare forward and input-backward; None: it trains nothing
+    training_ratio_to_bare_network: float | None
     # training's time over that of its own matrix products at the speed of the bare network's
     training_time_to_own_minimum: float | None = None  # older files do not say
     # time of the statistics pass over that of the bare forward, both in full precision
     statistics_ratio_to_forward: float | None
+    # the same over that of its own matrix products at the speed of the bare forward
+    statistics_time_to_own_minimum: float | None = None  # older files do not say
     shares: dict[str, float]
-    flops_per_image: float  # of a training step, matrix products alone
+    flops_per_image: float | None  # of a training step, matrix products alone
     peak_flops: float  # per second, of a large matrix product of the same precision
-    utilisation: float  # of those, in training
+    utilisation: float | None  # of those, in training
     peak_memory_bytes: int
     start_up_seconds: float  # until a new process has imported what a run needs
     environment: dict
@@ -58,30 +61,41 @@ class Measured(BaseModel):
         where = self.environment.get("gpu") or f"{processor}, {threads} threads"
         how = self.precision + (", compiled" if self.environment.get("compiled") else "")
         network = f"{self.backbone}, {self.image_size} px, batch {self.batch}, {how}"
-        both = f"the bare network's forward and input-backward ({speed['bare forward and backward']})"
-        ratio = ""
-        if self.statistics_ratio_to_forward is not None:
-            ratio = f"{self.statistics_ratio_to_forward:.2f} x the time of the bare forward"
-        shares = ", ".join(f"{name} {share:.1%}" for name, share in self.shares.items())
-        peak, flops = f"{self.peak_flops / 1e9:,.0f} GFLOP/s", f"{self.flops_per_image / 1e9:,.2f} GFLOP"
-        lines = [
-            f"{self.method} on {self.dataset} with {network}; {where}",
-            f"training    {speed['training']:>18}   {self.training_ratio_to_bare_network:.2f} x {both}",
-            *self._own(),
-            f"statistics  {speed['statistics']:>18}   {ratio}",
-            f"evaluation  {speed['evaluation']:>18}   (bare forward: {speed['bare forward']})",
-            f"a step      {shares}",
-            f"utilisation {self.utilisation:.0%} of {peak}, {flops} an image",
-            f"peak memory {size(self.peak_memory_bytes)}, start-up {self.start_up_seconds:.1f} s",
-        ]
-        return "\n".join(lines)
+        beside = {"training": self._training(), "statistics": self._statistics()}
+        forward = self.images_per_second["bare forward"]
+        share = self.images_per_second["evaluation"] / forward
+        beside["evaluation"] = [f"{share:.2f} x the bare forward ({speed['bare forward']})"]
+        lines = [f"{self.method} on {self.dataset} with {network}; {where}"]
+        for part, (first, *others) in beside.items():
+            lines += [
+                f"{part:12}{speed[part]:>18}   {first}".rstrip(),
+                *(f"{'':33}{more}" for more in others),
+            ]
+        if self.training_ratio_to_bare_network is not None:
+            shares = ", ".join(f"{name} {share:.1%}" for name, share in self.shares.items())
+            peak, flops = f"{self.peak_flops / 1e9:,.0f} GFLOP/s", f"{self.flops_per_image / 1e9:,.2f} GFLOP"
+            lines += [
+                f"a step      {shares}",
+                f"utilisation {self.utilisation:.0%} of {peak}, {flops} an image",
+            ]
+        memory = f"peak memory {size(self.peak_memory_bytes)}, start-up {self.start_up_seconds:.1f} s"
+        return "\n".join([*lines, memory])
 
-    def _own(self) -> list[str]:
-        if self.training_time_to_own_minimum is None:
-            return []
-        return [
-            f"{'':33}{self.training_time_to_own_minimum:.2f} x the time of its own products at that speed"
-        ]
+    def _training(self) -> list[str]:
+        """What stands beside its speed, a line each."""
+        ratio, own = self.training_ratio_to_bare_network, self.training_time_to_own_minimum
+        if ratio is None:
+            return ["it trains nothing in the second task"]
+        bare = _speed(self.images_per_second["bare forward and backward"])
+        products = [] if own is None else [f"{own:.2f} x the time of its own products at that speed"]
+        return [f"{ratio:.2f} x the bare network's forward and input-backward ({bare})", *products]
+
+    def _statistics(self) -> list[str]:
+        ratio, own = self.statistics_ratio_to_forward, self.statistics_time_to_own_minimum
+        if ratio is None:
+            return [""]
+        products = [] if own is None else [f"{own:.2f} x the time of its own products at that speed"]
+        return [f"{ratio:.2f} x the time of the bare forward", *products]
 
 
 def _speed(value: float | None) -> str:
@@ -99,10 +113,53 @@ def measure(
 ) -> Measured:
     """Measure the one method of a request in its second task.
 
-    Raises InputError for requests of several, and methods that train nothing.
+    Raises InputError for requests of several, and methods that learn all classes at once.
     """
     torch.set_num_threads(threads)
     compiled = environment.compiles(compiled, device)
+    bench = _stopwatch(request, device, random_weights, compiled)
+    assemble.prepare_kernels(compiled, say, assemble.batch_sizes(bench.method, 1, None))
+    say(f"{bench.spec.display}: first task")
+    statistics = bench.learn_first_task()
+    say(f"{bench.spec.display}: second task, {pairs} pairs of {STEPS} steps")
+    trained = _training(bench, pairs) if bench.trains else None
+    memory = environment.peak_memory_bytes(device)
+    forward = precise = _median(bench, bench.bare_forward, pairs)
+    if bench.spec.precision != "fp32":
+        precise = _median(bench, partial(bench.bare_forward, True), pairs)
+    evaluation, peak = _median(bench, bench.evaluate, pairs), bench.peak()
+    products = bench.statistics_flops / bench.bare_flops(bench.bare_forward)
+    speeds = {
+        "training": trained and 1 / trained.seconds,
+        "statistics": None if statistics is None else 1 / statistics,
+        "evaluation": 1 / evaluation,
+        "bare forward and backward": trained and 1 / trained.bare_seconds,
+        "bare forward": 1 / forward,
+    }
+    return Measured(
+        method=bench.spec.label,
+        dataset=bench.benchmark,
+        backbone=bench.spec.backbone.name + (" (random weights)" if random_weights else ""),
+        image_size=bench.spec.backbone.image_size,
+        batch=bench.batch,
+        precision=bench.spec.precision,
+        images_per_second=speeds,
+        training_ratio_to_bare_network=trained and trained.to_bare,
+        training_time_to_own_minimum=trained and trained.bare_flops / trained.flops / trained.to_bare,
+        statistics_ratio_to_forward=None if statistics is None else statistics / precise,
+        statistics_time_to_own_minimum=None if statistics is None else statistics / precise / products,
+        shares=bench.shares(pairs) if trained else {},
+        flops_per_image=trained and trained.flops,
+        peak_flops=peak,
+        utilisation=trained and trained.flops / trained.seconds / peak,
+        peak_memory_bytes=memory,
+        start_up_seconds=start_up(),
+        environment=environment.describe(device, threads, compiled),
+    )
+
+
+def _stopwatch(request: Request, device: str, random_weights: bool, compiled: bool) -> Stopwatch:
+    """For the one run of a request."""
     with tempfile.TemporaryDirectory() as folder:
         if random_weights:
             request = _with_random_weights(request, Path(folder))
@@ -110,44 +167,30 @@ def measure(
         if len(specs) != 1:
             several = f"bench measures one method on one benchmark, got {len(specs)} runs"
             raise InputError(f"{several}; name one with --methods")
-        bench = Stopwatch(specs[0], torch.device(device), compiled)
-    assemble.prepare_kernels(compiled, say, assemble.batch_sizes(bench.method, 1, None))
-    say(f"{bench.spec.display}: first task")
-    statistics = bench.learn_first_task()
-    say(f"{bench.spec.display}: second task, {pairs} pairs of {STEPS} steps")
-    step = [bench.pair() for _ in range(pairs + 1)][1:]  # the first pair warms up
-    memory = environment.peak_memory_bytes(device)
-    forward = precise = [bench.seconds(bench.bare_forward) for _ in range(pairs + 1)][1:]
-    if bench.spec.precision != "fp32":
-        precise = [bench.seconds(partial(bench.bare_forward, True)) for _ in range(pairs + 1)][1:]
-    evaluation = [bench.seconds(bench.evaluate) for _ in range(pairs + 1)][1:]
-    training, batch = median(own for own, _ in step), bench.batch
-    flops, peak, to_bare = bench.flops(), bench.peak(), median(bare / own for own, bare in step)
-    return Measured(
-        method=bench.spec.label,
-        dataset=specs[0].benchmark_name(),
-        backbone=bench.spec.backbone.name + (" (random weights)" if random_weights else ""),
-        image_size=bench.spec.backbone.image_size,
-        batch=batch,
-        precision=bench.spec.precision,
-        images_per_second={
-            "training": 1 / training,
-            "statistics": None if statistics is None else 1 / statistics,
-            "evaluation": 1 / median(evaluation),
-            "bare forward and backward": 1 / median(bare for _, bare in step),
-            "bare forward": 1 / median(forward),
-        },
-        training_ratio_to_bare_network=to_bare,
-        training_time_to_own_minimum=bench.bare_flops() / flops / to_bare,
-        statistics_ratio_to_forward=None if statistics is None else statistics / median(precise),
-        shares=bench.shares(pairs),
-        flops_per_image=flops,
-        peak_flops=peak,
-        utilisation=flops / training / peak,
-        peak_memory_bytes=memory,
-        start_up_seconds=start_up(),
-        environment=environment.describe(device, threads, compiled),
-    )
+        return Stopwatch(specs[0], torch.device(device), compiled)
+
+
+class _Training(NamedTuple):
+    """Of an image: seconds of the method and of the bare network, operations of both; their speeds' ratio."""
+
+    seconds: float
+    bare_seconds: float
+    flops: float
+    bare_flops: float
+    to_bare: float
+
+
+def _training(bench: Stopwatch, pairs: int) -> _Training:
+    """Medians over pairs, after one that warms up."""
+    steps = [bench.pair() for _ in range(pairs + 1)][1:]
+    own, bare = (median(seconds) for seconds in zip(*steps, strict=True))
+    to_bare = median(bare / own for own, bare in steps)
+    return _Training(own, bare, bench.flops(), bench.bare_flops(bench.bare_step), to_bare)
+
+
+def _median(bench: Stopwatch, step: Callable[[], None], pairs: int) -> float:
+    """Seconds of an image, after one measurement that warms up."""
+    return median([bench.seconds(step) for _ in range(pairs + 1)][1:])
 
 
 def _with_random_weights(request: Request, folder: Path) -> Request:

@@ -31,6 +31,7 @@ def test_what_is_measured_is_there_and_adds_up(toy_request, method, monkeypatch)
     )
     assert all(speed > 0 for speed in speeds.values()) and found.training_ratio_to_bare_network > 0
     assert found.training_time_to_own_minimum > 0
+    assert (found.statistics_time_to_own_minimum is None) == (method == "seq")
     assert found.utilisation == pytest.approx(found.flops_per_image * speeds["training"] / found.peak_flops)
     assert (
         json.loads(found.model_dump_json())["training_ratio_to_bare_network"]
@@ -40,6 +41,20 @@ def test_what_is_measured_is_there_and_adds_up(toy_request, method, monkeypatch)
         word in found.text()
         for word in ("images/s", "training", "evaluation", "utilisation", "start-up 1.0 s")
     )
+
+
+@pytest.mark.parametrize("method", ["simplecil", "ranpac"])
+def test_what_trains_nothing_in_the_second_task_is_measured_without_training(
+    toy_request, method, monkeypatch
+):
+    monkeypatch.setattr(throughput, "start_up", lambda: 1.0)
+    asked = {**toy_request, "methods": method, "set": {} if method == "simplecil" else {"projection": 8}}
+    found = throughput.measure(Request(**asked), **QUIET)
+    assert found.training_ratio_to_bare_network is None and found.shares == {} and found.utilisation is None
+    assert found.images_per_second["training"] is None and found.images_per_second["statistics"] > 0
+    assert "it trains nothing in the second task" in found.text() and "a step" not in found.text()
+    assert found.statistics_ratio_to_forward > 0.5  # its features are made in that pass, and not known before
+    assert throughput.Measured.model_validate_json(found.model_dump_json()) == found
 
 
 def test_statistics_count_an_image_for_every_network_it_passes(toy_request):
@@ -72,7 +87,7 @@ def test_the_bare_step_goes_through_every_block_and_leaves_nothing_behind(toy_re
     ("asked", "message"),
     [
         ({"methods": "seq,pgp"}, "one method on one benchmark, got 2 runs"),
-        ({"methods": "joint"}, "trains nothing task after task"),
+        ({"methods": "joint"}, "learns all classes at once, and has no second task"),
     ],
 )
 def test_what_cannot_be_measured_is_said(toy_request, asked, message):
