@@ -20,6 +20,7 @@ from cl_bench.config import Strict
 from cl_bench.data.batch import Batch
 from cl_bench.data.stream import StreamInfo, Task, TaskInfo
 from cl_bench.nn.backbone import Backbone
+from cl_bench.nn.edits import Edits
 from cl_bench.nn.heads import TaskHeads
 from cl_bench.nn.statistics import AttentionMoments
 from cl_bench.training.prompt_method import Prompted
@@ -62,9 +63,9 @@ class VPTSeq(Prompted):
         init = "warm" if self.config.head_init == "published" else "uniform"
         self.head.grow(len(task.classes), generator, init, self.device)
 
-    def loss(self, batch: Batch, task: TaskInfo) -> Tensor:
-        """CE(z / tau, y) over the classes of the current task."""
-        z = self.head.current(self.backbone.features(batch.images, self.prompts))  # (B, c_t)
+    def loss(self, batch: Batch, task: TaskInfo, edits: Edits | None = None) -> Tensor:
+        """CE(z / tau, y) over the classes of the current task, under the prompts or other edits."""
+        z = self.head.current(self.backbone.features(batch.images, edits or self.prompts))  # (B, c_t)
         return F.cross_entropy(z / self.config.temperature, batch.labels - task.first_label)
 
     def trained_parameters(self) -> list[torch.nn.Parameter]:

@@ -35,7 +35,8 @@ def nullity(spectrum: np.ndarray, rule: Nullity) -> int:
     trim = int(0.03 * n / 2) if n >= 128 else 0
     curvature = np.diff(smooth, 2)
     corner = trim + 1 + int(np.argmax(curvature[trim : n - 2 - trim]))
-    corner = int(np.flatnonzero(spectrum >= spectrum[corner])[-1])
+    if spectrum[corner] > 0:  # of equal values the last; zeros differ by rounding alone, and all are null
+        corner = int(np.flatnonzero(spectrum >= spectrum[corner])[-1])
     return n - corner
 
 

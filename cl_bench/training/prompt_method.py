@@ -28,9 +28,11 @@ class Prompted(GradientMethod):
     def __init__(self, config: Strict, backbone: Backbone, stream: StreamInfo):
         super().__init__(config, backbone, stream)
         layers = backbone.first_blocks(config.layers)
-        self.prompts = DeepPrompts(
-            layers, config.prompts, backbone.width, seeds.generator(stream.init_seed, "prompts")
-        ).to(self.device)
+        self.prompts = self.make_prompts(layers, seeds.generator(stream.init_seed, "prompts")).to(self.device)
+
+    def make_prompts(self, layers: int, generator: torch.Generator) -> torch.nn.Module:
+        """Edits with the prompts `P` of so many blocks, the same for all images."""
+        return DeepPrompts(layers, self.config.prompts, self.backbone.width, generator)
 
     @property
     def P(self) -> torch.nn.Parameter:

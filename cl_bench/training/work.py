@@ -52,6 +52,22 @@ def of_components(layers: int, components: int, length: int, width: int) -> Extr
     return Extra(keys=dict.fromkeys(range(layers), length // 2), image=image)
 
 
+def of_prompt_experts(P: torch.Tensor) -> Extra:
+    """Keys and values mixed for each image from experts' prompts P (L, E, M, D), and projected.
+
+    Besides, moments of what routes them, their null spaces, and updates projected onto these.
+    """
+    layers, E, M, D = map(float, P.shape)
+    return Extra(
+        keys=dict.fromkeys(range(len(P)), P.shape[2]),
+        image=layers * D * (E + E * M + 2 * M * D),
+        step=layers * E * D * (D + E * M),
+        statistics=layers * (D * D + E * E),
+        task=EIGEN * layers * (D**3 + E**3),
+        working_bytes=8 * layers * (D * D + E * E),
+    )
+
+
 def of_memory(V: torch.Tensor, U: torch.Tensor) -> Extra:
     """Prompts U relu(V q) that join an image's tokens and stay, and plans between outputs after a task.
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from cl_bench.nn.heads import TaskHeads
-from cl_bench.nn.projection import ProjectedAdam, fused_projection, nullity
+from cl_bench.nn.projection import ProjectedAdam, fused_projection, null_projector, nullity
 
 
 def covariance(n: int, seed: int = 0) -> torch.Tensor:
@@ -52,6 +52,14 @@ def test_nullities_worked_out_by_hand(spectrum, official, paper):
 def test_two_singular_values_have_no_corner():
     with pytest.raises(ValueError, match="at least 3"):
         nullity(np.array([2.0, 1.0]), "paper")
+
+
+@pytest.mark.parametrize("n", [8, 40])
+def test_exact_zeros_behind_one_direction_are_all_null(n):
+    assert nullity(np.array([2.0, *[0.0] * (n - 1)]), "official") == n - 1
+    C = torch.zeros(n, n, dtype=torch.float64)
+    C[0, 0] = 2.0
+    assert torch.equal(null_projector(C, "official")[0], torch.diag((C.diagonal() == 0).double()))
 
 
 def test_adams_moments_see_the_unprojected_gradient_and_only_the_update_is_projected():

@@ -27,6 +27,7 @@ IMAGES = 16
 LARGE = {
     "vpt-nsp2": {"prompts": 300},
     "vpt-seq": {"prompts": 300},
+    "vpt-cpg": {"prompts": 60, "experts": 40},
     "l2p": {"pool_size": 20, "prompt_length": 30, "top_k": 4, "layers": 2},
     "l2p-nsp2": {"pool_size": 20, "prompt_length": 10, "top_k": 4, "layers": 2},
     "dualprompt": {"g_length": 100, "e_length": 400, "g_layers": 1, "e_layers": 1},
