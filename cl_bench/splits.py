@@ -1,4 +1,7 @@
-"""How classes are cut into tasks, as it is written: "10", "B50-Inc10", or the sizes "50-10-20-20"."""
+"""How classes are cut into tasks, as it is written: "10", "B50-Inc10", or the sizes "50-10-20-20".
+
+Behind any of them "-online" says that every training image is shown once.
+"""
 
 import re
 from collections.abc import Sequence
@@ -8,18 +11,35 @@ from cl_bench.errors import InputError
 
 BASE = re.compile(r"b([0-9]{1,6})-inc([0-9]{1,6})", re.IGNORECASE)  # a first task of its own size, and steps
 SIZES = re.compile(r"[0-9]{1,6}(?:-[0-9]{1,6})+")
+ONLINE = "-online"
 
 
 def is_split(text: str) -> bool:
     """Whether it says how classes are cut: a number of tasks from 1, a first task and steps, or sizes."""
+    text = offline(text)
     return bool(whole_number(text) or BASE.fullmatch(text) or SIZES.fullmatch(text))
+
+
+def is_online(split: str) -> bool:
+    """Whether every training image is shown once."""
+    return split.lower().endswith(ONLINE)
+
+
+def offline(split: str) -> str:
+    """The split of classes alone."""
+    return split[: -len(ONLINE)] if is_online(split) else split
+
+
+def online(split: str) -> str:
+    """The same with every training image shown once."""
+    return offline(split) + ONLINE
 
 
 def listed(text: str) -> list[str]:
     """ "10,B50-Inc10" -> these two, each once. Raises InputError."""
     parts = [part.strip() for part in str(text).split(",")]
     for part in parts:
-        if not is_split(part) and whole_number(part) is None:
+        if not is_split(part) and whole_number(offline(part)) is None:
             expected = "numbers of tasks, such as 10 or 10,20, B50-Inc10, or sizes, such as 50-10-40"
             raise InputError(f"--splits {text!r}: expected {expected}")
     return list(dict.fromkeys(parts))
@@ -27,6 +47,7 @@ def listed(text: str) -> list[str]:
 
 def sizes(split: str, classes: int) -> list[int]:
     """The number of classes of each task. Raises InputError where they are not those that there are."""
+    split = offline(split)
     if found := BASE.fullmatch(split):
         base, step = map(int, found.groups())
         rest = classes - base

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import cl_bench
+from cl_bench import splits
 from cl_bench.config import Transform
 from cl_bench.errors import InputError
 from cl_bench.plugins import registry, search_path
 from cl_bench.presets import Setting, load, published_behavior, settings_for
-from cl_bench.splits import is_split
 
 
 def dataset_lines() -> list[str]:
@@ -67,16 +67,17 @@ def setting_lines(benchmark: str, method: str, preset: str | None) -> list[str]:
 
     An o marks what that source leaves open.
     """
-    dataset, _, splits = benchmark.rpartition("/")
-    if not dataset or not is_split(splits):
+    dataset, _, split = benchmark.rpartition("/")
+    if not dataset or not splits.is_split(split):
         raise InputError(f"{benchmark!r} is not a benchmark; expected DATASET/SPLITS, such as glyphs/10")
     from cl_bench.devices import devices
     from cl_bench.environment import usual_precision
     from cl_bench.notation import format_option
+    from cl_bench.plan.settings import shown_once
 
     source, plugin = registry.source_class(dataset.partition(":")[0]), registry.find("methods", method)
-    kind = plugin.load().METHOD
-    published = settings_for(preset, kind.PRESET, plugin.name, f"{source.name}/{splits}")
+    kind, place = plugin.load().METHOD, f"{source.name}/{splits.offline(split)}"
+    published = settings_for(preset, kind.PRESET, plugin.name, place)
     known = {**kind.Config.model_fields, **Transform.model_fields}
     found = {key: Setting(field.default, "default") for key, field in known.items()}
     found["precision"] = Setting(usual_precision(devices("auto")), "this machine")
@@ -86,6 +87,8 @@ def setting_lines(benchmark: str, method: str, preset: str | None) -> list[str]:
     ):
         found.update({key: Setting(value, origin) for key, value in layer.items() if key in known})
     found.update({key: setting for key, setting in published.items() if key in known or key == "backbone"})
+    once = shown_once(kind, {}) if splits.is_online(split) else {}
+    found.update({key: Setting(value, "every image is shown once") for key, value in once.items()})
     lines = [load(preset or kind.PRESET).title] if published else []
     for key, setting in found.items():
         remark = f" (open: {setting.open})" if setting.open else ""
@@ -93,7 +96,7 @@ def setting_lines(benchmark: str, method: str, preset: str | None) -> list[str]:
             f"{'o' if setting.open else ' '} {key:<20} {format_option(setting.value):<12} "
             f"{setting.source}{remark}"
         )
-    behavior = published_behavior(kind.AS_PUBLISHED, kind.PRESET, plugin.name, f"{source.name}/{splits}")
+    behavior = published_behavior(kind.AS_PUBLISHED, kind.PRESET, plugin.name, place)
     lines += ["as_published sets:"] if behavior else []
     lines += [
         f"  {key:<20} {format_option(setting.value):<12} {setting.source}"

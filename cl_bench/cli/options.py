@@ -22,6 +22,10 @@ Splits = Annotated[
 Base = Annotated[int | None, Option(min=0, help="classes of the first task, with --increment: B50-Inc10")]
 Increment = Annotated[int | None, Option(min=1, help="classes of every other task")]
 Tasks = Annotated[str | None, Option(help="classes of each task, instead of --splits: 50,10,40")]
+Online = Annotated[
+    bool | None,
+    Option("--online", help="show every training image once; methods that look again are refused"),
+]
 Seeds = Annotated[
     str | None, Option(help="how many (3: 2024 to 2026), or which, with a comma: 2024,2031 (default 1)")
 ]
@@ -169,7 +173,7 @@ MemoryBudget = Annotated[
 
 REQUEST = {
     "methods": Methods, "benchmarks": Benchmarks, "dataset": Dataset, "splits": Splits,
-    "base": Base, "increment": Increment, "tasks": Tasks, "seeds": Seeds,
+    "base": Base, "increment": Increment, "tasks": Tasks, "online": Online, "seeds": Seeds,
     "order": Order, "init_seed": InitSeed, "data_seed": DataSeed, "backbone": BackboneName,
     "weights": Weights, "image_size": ImageSize, "limit": Limit, "validation": Validation,
     "memory_budget": MemoryBudget, "preset": Preset,

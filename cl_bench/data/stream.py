@@ -17,6 +17,7 @@ from cl_bench.data.frozen import FrozenFeatures
 from cl_bench.data.images import ImageSet
 from cl_bench.data.preprocess import Preprocess
 from cl_bench.data.source import Source
+from cl_bench.errors import RunFailed
 
 NO_STORES: Mapping[str, FeatureStore] = MappingProxyType({})
 
@@ -116,6 +117,31 @@ class Task(TaskInfo):
         return Batch(images, labels, self._frozen.at(self._rows[chosen]) if known else None, turns)
 
 
+class OnlineTask(Task):
+    """A task whose images are shown once, in whatever form. Raises RunFailed where one is asked for again."""
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self._shown = np.zeros(len(self), dtype=bool)
+
+    def _show(self, chosen: np.ndarray) -> None:
+        if self._shown[chosen].any() or len(np.unique(chosen)) < len(chosen):
+            again = f"an image of task {self.index + 1} is asked for a second time"
+            raise RunFailed(f"{again}, and an online stream shows each once; run without --online")
+        self._shown[chosen] = True
+
+    def augmented_batches(self, parts: Sequence[tuple[np.ndarray, int | np.ndarray]]) -> Iterator[Batch]:
+        """As of any task."""
+        for chosen, _ in parts:
+            self._show(chosen)
+        return super().augmented_batches(parts)
+
+    def plain(self, batch: int, chosen: np.ndarray | None = None) -> Iterator[Batch]:
+        """As of any task."""
+        self._show(np.arange(len(self)) if chosen is None else chosen)
+        return super().plain(batch, chosen)
+
+
 @dataclass(frozen=True)
 class Sides:
     """Training images as they are augmented, the same as they are evaluated, and images to evaluate on."""
@@ -136,8 +162,13 @@ class Stream:
         joint: bool = False,
         names: Sequence[str] | None = None,
         stores: Mapping[str, FeatureStore] = NO_STORES,
+        online: bool = False,
     ):
-        """`stores` keep features of frozen networks, of the images of "train" and of "test"."""
+        """`stores` keep features of frozen networks, of the images of "train" and of "test".
+
+        `online` shows methods every training image once.
+        """
+        self._kind = OnlineTask if online else Task
         self.task_classes = [tuple(classes) for classes in task_classes]
         self._infos = task_infos(self.task_classes, joint, names)
         self._train, self._train_evaluated = sides.train, sides.train_evaluated
@@ -177,11 +208,18 @@ class Stream:
 
     def task(self, index: int) -> Task:
         """Task `index` (0-based), with its training images in data set order."""
+        return self._task(self._kind, index)
+
+    def measured(self, index: int) -> Task:
+        """The same task for measuring alone: its images may be asked for again."""
+        return self._task(Task, index)
+
+    def _task(self, kind: type[Task], index: int) -> Task:
         info, order = self.info(index), [c for classes in self.task_classes for c in classes]
         rows = np.flatnonzero(np.isin(self._train.labels, info.classes))
         labels = positions(self._train.labels[rows], order)
         images = (self._train, self._train_evaluated)
-        return Task(info, *images, rows, labels, self._preprocess, self._frozen)
+        return kind(info, *images, rows, labels, self._preprocess, self._frozen)
 
     def probe(
         self, learned: int, blocks: int, length: int

@@ -34,9 +34,5 @@ def within(specs: Sequence[RunSpec], budget: int, grouped: frozenset[str], opene
             found.append(spec)
             continue
         more = f"keeps {size(stored)} after the last task, and --memory-budget allows {size(budget)}"
-        if spec.method not in grouped:
-            raise InputError(
-                f"{spec.label} on {spec.benchmark_key()} {more}; give a larger one, or smaller options"
-            )
-        opened.leave_out(spec.method, spec.benchmark_key(), more)
+        opened.refuse(spec, grouped, more, "give a larger one, or smaller options")
     return found

@@ -38,6 +38,7 @@ class Cost:
     # of the evaluation after the task, with the losses that are followed, and the certificate after the last
     evaluating: tuple[int, ...]
     images: tuple[int, ...]  # that pass while learning
+    looks: tuple[float, ...]  # how often each of them does, on average
     test_images: tuple[int, ...]  # that are predicted after the task
     predicted: tuple[int, ...]  # passes of these, at least one each
     learning: tuple[float, ...]  # the work of learning, in passes through the bare network
@@ -136,6 +137,7 @@ def _cost(spec: RunSpec, shapes: Shapes) -> Cost:
         forwards=tuple(count * factor for count, factor in zip(passes, times, strict=True)),
         evaluating=tuple(evaluating),
         images=images,
+        looks=tuple(count / size for count, size in zip(images, sizes, strict=True)),
         test_images=tuple(seen),
         predicted=grown.predicting(seen),
         learning=learning,

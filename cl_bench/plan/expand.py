@@ -27,6 +27,11 @@ def _with_splits(request: Request) -> Request:
     return request.model_copy(update={"splits": cut, "base": None, "increment": None, "tasks": None})
 
 
+def _shown(request: Request, cuts: str) -> str:
+    """The splits, with every training image shown once where that is asked for."""
+    return ",".join(map(splits.online, splits.listed(cuts))) if request.online else cuts
+
+
 def _broken(plugin: registry.Plugin) -> str:
     """Why a user's file cannot be used; "" for a method that can."""
     try:
@@ -51,7 +56,9 @@ def parts(request: Request) -> list[Request]:
         raise InputError("weights and image_size belong to one backbone; leave them out or name one backbone")
     single = {"methods": methods, "benchmarks": None, "grid": {}}
     found = [
-        request.model_copy(update={**single, "dataset": dataset, "splits": cuts, "backbone": backbone})
+        request.model_copy(
+            update={**single, "dataset": dataset, "splits": _shown(request, cuts), "backbone": backbone}
+        )
         for dataset, cuts in _benchmarks(request)
         for backbone in backbones
     ]

@@ -7,7 +7,7 @@ from pathlib import Path
 from cl_bench import environment
 from cl_bench.devices import devices
 from cl_bench.errors import InputError
-from cl_bench.plan import budget, versions
+from cl_bench.plan import budget, online, versions
 from cl_bench.plan.answer import Plan
 from cl_bench.plan.expand import parts
 from cl_bench.plan.request import Request
@@ -36,6 +36,7 @@ def make_plan(request: Request, precision: Precision = "fp32") -> Plan:
     opened = Opened()
     single = parts(request)
     specs = [spec for part in single for spec in Resolver(part, precision, opened).specs()]
+    specs = online.shown_once(specs, single[0].grouped, opened)
     if request.memory_budget is not None:
         specs = budget.within(specs, budget.read(request.memory_budget), single[0].grouped, opened)
     absent = [*single[0].left_out, *opened.left_out()]

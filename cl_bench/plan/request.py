@@ -28,6 +28,7 @@ class Request(Strict):
     base: int | None = Field(None, ge=0)
     increment: int | None = Field(None, ge=1)
     tasks: str | None = None
+    online: bool = False
     seeds: str = "1"
     order: str | None = None
     init_seed: int | None = Field(None, ge=0)

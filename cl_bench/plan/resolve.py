@@ -84,6 +84,12 @@ class Opened:
         """Remember that a method of a group does not fit."""
         self._unfit.setdefault(f"on {benchmark}: {reason}", {})[method] = None
 
+    def refuse(self, spec: RunSpec, grouped: frozenset[str], reason: str, advice: str) -> None:
+        """Leave out a run of a method that a group brought; raises InputError for one that was named."""
+        if spec.method not in grouped:
+            raise InputError(f"{spec.label} on {spec.benchmark_key()} {reason}; {advice}")
+        self.leave_out(spec.method, spec.benchmark_key(), reason)
+
     def left_out(self) -> list[str]:
         """A sentence for every reason, with the methods."""
         return [f"{', '.join(methods)} {why}" for why, methods in self._unfit.items()]
@@ -120,10 +126,11 @@ class Resolver:
         """
         found = []
         asked = splits.listed(self.request.splits)
-        cuts = dict.fromkeys(splits.name(splits.sizes(each, len(self.source.class_names))) for each in asked)
+        cuts = dict.fromkeys(self._named(each) for each in asked)
         for split, seed in itertools.product(cuts, parse_seeds(self.request.seeds)):
             order, order_seed, classes = resolve(self.request.order, seed, self.source.class_names)
             placed = {"task_classes": cut(classes, split), "order": order, "order_seed": order_seed}
+            placed["online"] = splits.is_online(split)
             for plugin, chosen in self.selections:
                 try:
                     found.append(self._spec(plugin, chosen, split, seed, placed))
@@ -135,10 +142,15 @@ class Resolver:
             self.opened.mention_sentences(self.source)
         return found
 
+    def _named(self, split: str) -> str:
+        """A split by its shortest name. Raises InputError where it does not fit the classes."""
+        name = splits.name(splits.sizes(split, len(self.source.class_names)))
+        return splits.online(name) if splits.is_online(split) else name
+
     def _spec(self, plugin: registry.Plugin, chosen: dict, split: str, seed: int, placed: dict) -> RunSpec:
         request, kind = self.request, plugin.load().METHOD
         chosen = without_synonyms(chosen)
-        benchmark = f"{self.dataset}/{split}"
+        benchmark = f"{self.dataset}/{splits.offline(split)}"
         with _fitting():
             _require_gradient(plugin.name, kind, placed["task_classes"])
             usual = settings_for(request.preset, kind.PRESET, plugin.name, benchmark)
@@ -149,7 +161,8 @@ class Resolver:
             behavior = settings.values(changes)
         transform = self._transform(kind, published, behavior, chosen)
         backbone = self._backbone(published.get("backbone"), transform)
-        config, differing = self._config(plugin.name, kind, published, behavior, chosen)
+        once = settings.shown_once(kind, {**self.options, **chosen}) if placed["online"] else {}
+        config, differing = self._config(plugin.name, kind, {**published, **once}, behavior, chosen)
         init_seed = seed if request.init_seed is None else request.init_seed
         sizes = tuple(len(task) for task in placed["task_classes"])
         trunk = self.opened.trunk(backbone)

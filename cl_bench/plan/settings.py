@@ -71,6 +71,15 @@ def meaning_something(settings: dict, kind: type[Method]) -> dict:
     return {key: value for key, value in settings.items() if SYNONYMS.get(key, key) in known}
 
 
+def shown_once(kind: type[Method], asked: dict) -> dict:
+    """The options of a stream that shows every image once. Raises InputError where others are asked for."""
+    if "passes" not in kind.Config.model_fields:
+        return {}
+    if asked.get("passes", 1) != 1:
+        raise InputError(f"passes={asked['passes']}: --online shows every training image once; leave it out")
+    return {"passes": 1}
+
+
 def differences(config: Strict, baseline: Strict) -> list[str]:
     """The options that differ from the benchmark's baseline, such as "eta=0.9", in the config's own order."""
     found = {key: getattr(config, key) for key in type(config).model_fields}

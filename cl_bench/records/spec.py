@@ -35,6 +35,7 @@ class RunSpec(Strict):
     data: dict[str, Any] = {}  # the manifest, whose digest this is: of contents, and how images are decoded
     task_classes: tuple[tuple[int, ...], ...]  # class order, cut into tasks
     joint: bool = False  # all classes learned as one task, evaluated per task
+    online: bool = False  # every training image is shown once
     order: str = "nsp2"  # kind of class order, see `cl_bench.data.order`
     order_seed: int | None
     init_seed: int
@@ -72,8 +73,9 @@ class RunSpec(Strict):
 
     @property
     def split(self) -> str:
-        """How its classes are cut into tasks, such as "10" or "B50-Inc10"."""
-        return splits.name([len(classes) for classes in self.task_classes])
+        """How its classes are cut into tasks and shown, such as "10", "B50-Inc10" or "10-online"."""
+        cut = splits.name([len(classes) for classes in self.task_classes])
+        return splits.online(cut) if self.online else cut
 
     @property
     def num_learned(self) -> int:
@@ -87,6 +89,8 @@ class RunSpec(Strict):
             values["backbone"].pop(file)
         if not values["plugins"]:  # what the package brings has versions
             values.pop("plugins")
+        if not self.online:  # older records, without it, keep their ids
+            values.pop("online")
         transform = values["transform"]
         if transform["augmenter"] == "batched" or transform["augment"] == "none":
             transform.pop("augmenter")  # older records, without it, keep their ids
@@ -129,7 +133,7 @@ class RunSpec(Strict):
             "limit": self.limit,
             "validation": self.validation,
         }
-        return digest(facts)[:16]
+        return digest({**facts, "online": True} if self.online else facts)[:16]
 
     def benchmark_argument(self, depth: int = 1) -> str:
         """A colon and the last parts of a folder's path, so many; "" for data sets that are no folder."""
@@ -155,6 +159,7 @@ class RunSpec(Strict):
         if self.validation:
             held_out = f"{self.validation:.0%} of the training images held out and evaluated on"
             marks.append(f"validation: {held_out}, not the test set")
+        marks += ["every training image is shown once"] if self.online else []
         marks += ["smoke benchmark"] if self.smoke else []
         return self.benchmark_key(depth) + (f" ({'; '.join(marks)})" if marks else "")
 

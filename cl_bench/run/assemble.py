@@ -70,6 +70,7 @@ def build_stream(
         spec.joint,
         source.text_names(),
         stores,
+        spec.online,
     )
 
 

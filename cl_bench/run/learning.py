@@ -70,7 +70,7 @@ class Learning:
         self.accuracy: float | None = None  # after the task before
         self.predictions: dict[str, np.ndarray] = {}
         followed = range(min(FOLLOWED_TASKS, stream.num_tasks)) if self.spec.losses else ()
-        self.followed = [stream.task(index) for index in followed]
+        self.followed = [stream.measured(index) for index in followed]
 
     def finish(self) -> RunRecord:
         """Learn what is left and make the certificate.
