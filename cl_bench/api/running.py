@@ -85,7 +85,7 @@ def run(
         made = starter.call("cl_bench.plan.plan:plan_for", request, devices, store.root)
         _warn(made)
         console = Console(stderr=True, quiet=quiet)
-        outcomes = orchestrator.execute(made.specs, store, launch, console, starter)
+        outcomes = orchestrator.execute(made.specs, store, launch, console, starter, made.sizes)
     failed = [outcome.failure for outcome in outcomes if outcome.failure]
     if failed:
         more = f", and {len(failed) - 1} more runs" if len(failed) > 1 else ""

@@ -18,7 +18,6 @@ from cl_bench.text.escape import one_line
 app = typer.Typer(
     name="cl-bench",
     help=__import__("cl_bench").__doc__,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -122,7 +121,7 @@ def show(report, strict: bool = True) -> None:
         output.say(report.text)
     warn(report.warnings)
     warn((f"left out: {found.reason}" for found in report.left_out), FIRST)
-    output.say("written: " + ", ".join(map(str, report.paths)))
+    output.say_lines(f"written: {path}" for path in report.paths)
     if strict:
         require_all(report.left_out)
 

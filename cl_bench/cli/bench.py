@@ -7,12 +7,13 @@ import typer
 
 from cl_bench.cli import options as opt
 from cl_bench.cli.app import app
+from cl_bench.cli.grouped import Grouped
 from cl_bench.text import output
 
 Optional = typer.Option
 
 
-@app.command()
+@app.command(cls=Grouped)
 @opt.takes_request
 def bench(
     request, device: opt.Device = "auto",

@@ -8,13 +8,25 @@ from typing import Annotated, Literal
 
 from typer import Argument, Option
 
+from cl_bench.cli.grouped import complete_datasets, complete_methods
+
 Methods = Annotated[
-    str | None, Option(help='such as "nsp2,pgp" or "nsp2[b1=on,b2=off,eta=0.9|1]"; a | list is a grid')
+    str | None,
+    Option(
+        help='such as "nsp2,pgp" or "nsp2[b1=on,b2=off,eta=0.9|1]"; a | list is a grid',
+        autocompletion=complete_methods,
+    ),
 ]
 Benchmarks = Annotated[
     str | None, Option(help="instead of --dataset and --splits: cifar100/10,cifar100/20,imagenet-r/10")
 ]
-Dataset = Annotated[str | None, Option(help="glyphs (default), folder:PATH, ...; see `cl-bench ls datasets`")]
+Dataset = Annotated[
+    str | None,
+    Option(
+        help="glyphs (default), folder:PATH, ...; see `cl-bench ls datasets`",
+        autocompletion=complete_datasets,
+    ),
+]
 Splits = Annotated[
     str | None,
     Option(help="number of equal tasks, or several: 10,20 (default 10); also B50-Inc10, or sizes: 50-10-40"),
@@ -139,6 +151,8 @@ Share = Annotated[
         help="train a first task once for all runs that differ only in what happens later",
     ),
 ]
+Quiet = Annotated[bool, Option("--quiet", "-q", help="no progress: warnings, failures and the table alone")]
+Verbose = Annotated[bool, Option("--verbose", "-v", help="a line for every pass where there is no terminal")]
 Jobs = Annotated[int | None, Option(min=1, help="runs at a time (default: one per core or GPU)")]
 Results = Annotated[Path, Option(help="folder of run records")]
 Out = Annotated[Path, Option(help="folder for tables and plots")]

@@ -10,6 +10,7 @@ import typer
 
 from cl_bench.cli import options as opt
 from cl_bench.cli.app import FIRST, app, counted, planned, show, show_listing, warn, were
+from cl_bench.cli.grouped import Grouped
 from cl_bench.errors import InputError, RunFailed
 from cl_bench.text import output
 
@@ -39,7 +40,7 @@ def certify(
     recertify(spec, store, places.devices(device)[0], len(places.cores()), output.say)
 
 
-@app.command()
+@app.command(cls=Grouped)
 @opt.takes_request
 def status(request, devices: opt.Devices = "auto", results: opt.Results = Path("results")) -> None:
     """Say which runs are finished, running, stopped, failed or missing.

@@ -6,7 +6,8 @@ from typing import Annotated
 import typer
 
 from cl_bench.cli import options as opt
-from cl_bench.cli.app import app, planned, remark, require_all, require_readable, show
+from cl_bench.cli.app import app, planned, remark, require_all, require_readable, show, warn
+from cl_bench.cli.grouped import Grouped
 from cl_bench.errors import InputError, RunFailed
 from cl_bench.text import output
 
@@ -64,13 +65,14 @@ def _written(outcomes: list, store, out: Path, accuracy, forgetting):
     return report
 
 
-@app.command()
+@app.command(cls=Grouped)
 @opt.takes_request
 def run(
     request, devices: opt.Devices = "auto", jobs: opt.Jobs = None, per_gpu: opt.PerGpu = 1,
     gpus_per_run: opt.GpusPerRun = 1, time_limit: opt.TimeLimit = None,
     retry: opt.Retry = True, share: opt.Share = True, threads: opt.Threads = None,
     compiled: opt.Compile = None, scheduler: opt.Scheduler = None,
+    quiet: opt.Quiet = False, verbose: opt.Verbose = False,
     dry_run: Annotated[bool, Optional("--dry-run", help="as `cl-bench plan`")] = False,
     results: opt.Results = Path("results"), out: opt.Out = Path("reports"),
     accuracy: opt.Accuracy = "task_mean", forgetting: opt.Forgetting = "chaudhry",
@@ -88,6 +90,8 @@ def run(
 
     if dry_run:
         return plan_(request, devices, jobs, per_gpu, threads, share, results, gpus_per_run)
+    if quiet and verbose:
+        raise InputError("give --quiet or --verbose, not both")
     limit = None if time_limit is None else parse_duration(time_limit)
     methods = count_methods(expanded(request.methods).methods)  # at most
     expected = methods * len(splits.listed(request.splits)) * len(parse_seeds(request.seeds))
@@ -100,11 +104,21 @@ def run(
         from cl_bench.records.store import Store
 
         plan, store = planned(request, devices, results, starter.call), Store(results)
-        remark(plan)
+        warn(plan.warnings) if quiet else remark(plan)
         launch = orchestrator.LaunchOptions(
-            devices, jobs, per_gpu, gpus_per_run, threads, limit, compiled, retry, share, scheduler
+            devices,
+            jobs,
+            per_gpu,
+            gpus_per_run,
+            threads,
+            limit,
+            compiled,
+            retry,
+            share,
+            scheduler,
+            level=verbose - quiet,
         )
-        outcomes = orchestrator.execute(plan.specs, store, launch, Console(stderr=True), starter)
+        outcomes = orchestrator.execute(plan.specs, store, launch, Console(stderr=True), starter, plan.sizes)
     if all(outcome.record and not outcome.trained for outcome in outcomes):
         output.say("nothing to train: every run of this command is finished", err=True)
     records = [outcome.record for outcome in outcomes if outcome.record]
@@ -116,7 +130,7 @@ def run(
         require_all(report.left_out)
 
 
-@app.command("plan")
+@app.command("plan", cls=Grouped)
 @opt.takes_request
 def plan_command(
     request, devices: opt.Devices = "auto", jobs: opt.Jobs = None, per_gpu: opt.PerGpu = 1,
@@ -151,7 +165,7 @@ def plan_(
     require_readable(found)
 
 
-@app.command()
+@app.command(cls=Grouped)
 @opt.takes_request
 def tune(
     request,
@@ -178,8 +192,9 @@ def tune(
     request = search.with_grid(request, tried)
     plan = planned(request, devices, results)
     remark(plan)
+    launch = orchestrator.LaunchOptions(devices, jobs, per_gpu)
     outcomes = orchestrator.execute(
-        plan.specs, Store(results), orchestrator.LaunchOptions(devices, jobs, per_gpu), Console(stderr=True)
+        plan.specs, Store(results), launch, Console(stderr=True), sizes=plan.sizes
     )
     _name_failures(outcomes)
     found = search.points(plan.specs, [outcome.record for outcome in outcomes], tried)
@@ -196,7 +211,7 @@ def tune(
     output.say(f"written: {out}")
 
 
-@app.command()
+@app.command(cls=Grouped)
 @opt.takes_request
 def check(request, device: opt.Device = "auto", results: opt.Results = Path("results")) -> None:
     """Say what `run` with the same options would do, and what is wrong with it, without training."""

@@ -1,29 +1,42 @@
-"""What running processes report, on a terminal a line each that changes, elsewhere a line per task."""
+"""What running processes report: on a terminal a bar for each and one for all, elsewhere a line per task."""
 
 import json
 import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TextColumn
 
 from cl_bench.console import duration
+from cl_bench.launch.overall import NO_SIZES, Overall, Sizes
 from cl_bench.records.spec import RunSpec, name
 from cl_bench.text.escape import visible
 
 POLL_SECONDS = 0.3
+BAR, LONGEST_BAR = 8, 24  # characters; longer where a terminal has room
+NOTES = 59  # characters of a line that are not the run's name, at most
+QUIET, USUAL, EVERY_PASS = -1, 0, 1  # how much is said
 
 
 class Monitor:
     """Follows processes, and asks them to stop when the user does."""
 
-    def __init__(self, console: Console):
-        self._console, self._bars = console, _bars(console) if console.is_terminal else None
+    def __init__(
+        self, console: Console, specs: Sequence[RunSpec] = (), sizes: Sizes = NO_SIZES, level: int = USUAL
+    ):
+        """`specs` are what is to be run, `sizes` their work, by run id, where it is known."""
+        self._console, self.level = console, level
+        self._bars = _bars(console) if console.is_terminal and level > QUIET else None
+        self.overall = Overall([spec.run_id() for spec in specs], sizes)
+        self.several = len({spec.benchmark_key() for spec in specs}) > 1
+        self._all = None
+        if self._bars is not None and len(specs) > 1:
+            self._all = self._bars.add_task("all runs", total=1.0, note=self.overall.text())
         self.interrupts = 0  # one: stop after the task in progress; more: stop at once
 
     def __enter__(self) -> "Monitor":
@@ -35,8 +48,19 @@ class Monitor:
         self._context.__exit__(*exception)
 
     def say(self, line: str) -> None:
-        """One line above the bars."""
+        """One line above the bars, whatever the level."""
         self._console.print(visible(line), highlight=False, markup=False, emoji=False, soft_wrap=True)
+
+    def tell(self, line: str) -> None:
+        """The same of what goes well, which nobody has to know."""
+        if self.level > QUIET:
+            self.say(line)
+
+    def update(self, run: str, done: float) -> None:
+        """So much of a run is done: shown in the line of all."""
+        self.overall.update(run, done)
+        if self._all is not None:
+            self._bars.update(self._all, completed=self.overall.done, note=self.overall.text())
 
     @contextmanager
     def handling_interrupts(self, stop: Callable[[], None]) -> Iterator[None]:
@@ -85,9 +109,12 @@ class Line:
 
     def __init__(self, monitor: Monitor, spec: RunSpec):
         self._monitor, self._spec, self._bars = monitor, spec, monitor._bars
-        self._bar = self._bars and self._bars.add_task(visible(name(spec)), total=1.0, note="starting")
+        self._bar = None
+        if self._bars is not None:
+            called = short_name(spec, max(20, min(NOTES, monitor._console.width - NOTES)), monitor.several)
+            self._bar = self._bars.add_task(visible(called), total=1.0, note="starting")
         self._first: float | None = None
-        self._start, self._last, self._task = time.monotonic(), None, 0
+        self._start, self._last, self._learned = time.monotonic(), None, -1
 
     def show(self, facts: dict) -> None:
         """Facts as `ProgressFile` writes them."""
@@ -96,23 +123,17 @@ class Line:
         self._last = facts
         if self._first is None:
             self._first, self._start = facts["done"], time.monotonic()
-        gained = facts["done"] - self._first
-        parts = [
-            f"task {facts['task']}/{facts['tasks']}",
-            f"pass {facts['pass']}/{facts['passes']}",
-            f"loss {facts['loss']:.3f}",
-        ]
-        if facts["accuracy"] is not None:
-            parts.append(f"accuracy {facts['accuracy']:.1%}")
-        parts.append(f"{facts['images_per_second']:.0f} images/s")
+        gained, left = facts["done"] - self._first, ""
         if gained > 0:
-            left = (time.monotonic() - self._start) / gained * (1 - facts["done"])
-            parts.append(f"{duration(left)} left")
+            left = f", {duration((time.monotonic() - self._start) / gained * (1 - facts['done']))} left"
+        self._monitor.update(self._spec.run_id(), facts["done"])
         if self._bar is not None:
-            self._bars.update(self._bar, completed=facts["done"], note=", ".join(parts))
-        elif facts["task"] > self._task:
-            self._task = facts["task"]
-            self._monitor.say(f"{name(self._spec)}: {', '.join(parts)}")
+            right = "" if facts["accuracy"] is None else f", {facts['accuracy']:.1%}"
+            note = f"task {facts['task']}/{facts['tasks']}{right}, {facts['images_per_second']:.0f}/s{left}"
+            self._bars.update(self._bar, completed=facts["done"], note=note)
+        elif self._monitor.level >= EVERY_PASS or facts["learned"] > self._learned:
+            self._monitor.tell(f"{name(self._spec)}: {_in_words(facts)}{left}")
+        self._learned = facts["learned"]
 
     def close(self) -> None:
         """The run ended."""
@@ -120,12 +141,32 @@ class Line:
             self._bars.remove_task(self._bar)
 
 
+def _in_words(facts: dict) -> str:
+    """Where a run stands: in a task, or behind it."""
+    behind = facts["learned"] == facts["task"]
+    now = "learned" if behind else f"pass {facts['pass']}/{facts['passes']}"
+    parts = [f"task {facts['task']}/{facts['tasks']} {now}", f"loss {facts['loss']:.3f}"]
+    if facts["accuracy"] is not None:
+        parts.append(f"accuracy {facts['accuracy']:.1%}")
+    return ", ".join([*parts, f"{facts['images_per_second']:.0f} images/s"])
+
+
+def short_name(spec: RunSpec, width: int, several: bool) -> str:
+    """A run in so many characters: its seed stands in full, and its benchmark where there are several."""
+    place = f" {spec.dataset}/{spec.split}" if several else ""
+    behind, label = f"{place} {spec.seed_name()}", spec.label
+    room = max(8, width - len(behind))
+    if len(label) > room:
+        start = room // 2
+        label = f"{label[:start]}…{label[start - room + 1 :]}"
+    return label + behind
+
+
 def _bars(console: Console) -> Progress:
     columns = (
-        SpinnerColumn(),
         TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=20),
+        BarColumn(bar_width=min(LONGEST_BAR, max(BAR, console.width - 2 * NOTES))),
+        TextColumn("{task.percentage:>3.0f}%", markup=False),
         TextColumn("{task.fields[note]}", markup=False),
-        TimeElapsedColumn(),
     )
     return Progress(*columns, console=console, transient=True)

@@ -13,7 +13,8 @@ from cl_bench import environment
 from cl_bench.devices import Place, places
 from cl_bench.errors import CannotRead, InputError, RunFailed
 from cl_bench.launch import processes
-from cl_bench.launch.monitor import Monitor
+from cl_bench.launch.monitor import QUIET, USUAL, Monitor
+from cl_bench.launch.overall import NO_SIZES, Sizes
 from cl_bench.launch.processes import Ended, carry_out
 from cl_bench.launch.queue import RunQueue
 from cl_bench.launch.warm_processes import Starter
@@ -43,6 +44,7 @@ class LaunchOptions:
     retry: bool = True  # once, with smaller steps, when memory does not suffice
     share: bool = True  # first tasks
     scheduler: str | None = None  # of a Dask cluster, instead of this machine
+    level: int = USUAL  # how much is said, see `cl_bench.launch.monitor`
 
 
 @dataclass(frozen=True)
@@ -70,11 +72,13 @@ def execute(
     launch: LaunchOptions,
     console: Console,
     starter: Starter | None = None,
+    sizes: Sizes = NO_SIZES,
 ) -> list[Outcome]:
     """Run what is not finished yet and return every spec's outcome, in order; a failed run stops no other.
 
-    `starter` may have a process ready. Raises KeyboardInterrupt after Ctrl-C, when what was running has been
-    saved; InputError when results cannot be written.
+    `starter` may have a process ready; `sizes` say what runs are to do, for the time left. Raises
+    KeyboardInterrupt after Ctrl-C, when what was running has been saved; InputError when results cannot be
+    written.
     """
     if launch.scheduler and launch.gpus_per_run > 1:
         shares = "--gpus-per-run shares the GPUs of this machine"
@@ -84,10 +88,11 @@ def execute(
     pending = [spec for spec in specs if spec.run_id() not in outcomes]
     if finished := sum(found.record is not None for found in outcomes.values()):
         said = f"{finished} of {len(specs)} runs are finished already and are not trained again"
-        console.print(said, highlight=False)
+        if launch.level > QUIET:
+            console.print(said, highlight=False)
     if not pending:
         return [outcomes[spec.run_id()] for spec in specs]
-    with Monitor(console) as monitor, ExitStack() as stack:
+    with Monitor(console, pending, sizes, launch.level) as monitor, ExitStack() as stack:
         starter = starter or stack.enter_context(Starter())
         cluster = None
         if launch.scheduler is not None:
@@ -99,7 +104,9 @@ def execute(
         with monitor.handling_interrupts(workers.queue.stop):
             for outcome in workers.outcomes():
                 outcomes[outcome.spec.run_id()] = outcome
-                monitor.say(f"{outcome.state}: {name(outcome.spec)} ({len(outcomes)} of {len(specs)})")
+                say = monitor.say if outcome.failure else monitor.tell
+                monitor.update(outcome.spec.run_id(), 1.0)
+                say(f"{outcome.state}: {name(outcome.spec)} ({len(outcomes)} of {len(specs)})")
     if monitor.interrupts:
         raise KeyboardInterrupt
     if workers.broken:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from cl_bench.records.spec import Precision, RunSpec
+from cl_bench.records.spec import Precision, RunSpec, Size
 
 
 @dataclass(frozen=True)
@@ -14,4 +14,5 @@ class Plan:
     remarks: list[str] = field(default_factory=list)  # what the data is, and the sentences made of it
     precision: Precision = "fp32"  # of runs that name none
     hints: list[str] = field(default_factory=list)  # which of the runs are there in another version
+    sizes: dict[str, Size] = field(default_factory=dict)  # by run id
     left_out: list[str] = field(default_factory=list)  # methods of groups that do not fit, and why

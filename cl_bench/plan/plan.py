@@ -9,10 +9,11 @@ from cl_bench.devices import devices
 from cl_bench.errors import InputError
 from cl_bench.plan import budget, online, versions
 from cl_bench.plan.answer import Plan
+from cl_bench.plan.cost import costs
 from cl_bench.plan.expand import parts
 from cl_bench.plan.request import Request
 from cl_bench.plan.resolve import Opened, Resolver
-from cl_bench.records.spec import Precision, RunSpec
+from cl_bench.records.spec import Precision, RunSpec, Size
 from cl_bench.records.store import Store
 from cl_bench.text.escape import visible
 
@@ -24,7 +25,11 @@ def plan_for(request: Request, asked: str, results: Path) -> Plan:
     """
     plan = make_plan(request, environment.usual_precision(devices(asked)))
     found = versions.hints(plan.specs, Store(results), any_precision="precision" not in request.set)
-    return replace(plan, hints=found)
+    sizes = {
+        run: Size(sum(cost.forwards) + sum(cost.evaluating), sum(cost.images))
+        for run, cost in costs(plan.specs).items()
+    }
+    return replace(plan, hints=found, sizes=sizes)
 
 
 def make_plan(request: Request, precision: Precision = "fp32") -> Plan:

@@ -2,7 +2,7 @@
 
 import hashlib
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from cl_bench import splits
 from cl_bench.config import BackboneSpec, Strict, Transform, canonical_json
@@ -162,6 +162,13 @@ class RunSpec(Strict):
         marks += ["every training image is shown once"] if self.online else []
         marks += ["smoke benchmark"] if self.smoke else []
         return self.benchmark_key(depth) + (f" ({'; '.join(marks)})" if marks else "")
+
+
+class Size(NamedTuple):
+    """How much a run is to do: forward-equivalents in all, and images that pass while it learns."""
+
+    forwards: int
+    images: int
 
 
 def digest(value) -> str:

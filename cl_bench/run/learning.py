@@ -3,7 +3,7 @@
 import hashlib
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from cl_bench.records.run_files import Say
 from cl_bench.records.store import Store
 from cl_bench.run import checkpoints
 from cl_bench.run.certificate import certify
+from cl_bench.run.progress import Work
 from cl_bench.run.shared_first_task import StoredFirstTask
 from cl_bench.training.distributed import ALONE, ProcessGroup
 from cl_bench.training.method import Method
@@ -66,7 +67,8 @@ class Learning:
         self.record, self.store, self.method, self.stream = record, store, method, stream
         self.conditions, self.say, self.group = conditions, say, group
         self.spec, self.folder = record.spec, store.folder(record.spec)
-        self.progress = _within(conditions.seconds, progress)
+        self._tell, self._latest = progress, None
+        self.progress = _within(conditions.seconds, self._report)
         self.accuracy: float | None = None  # after the task before
         self.predictions: dict[str, np.ndarray] = {}
         followed = range(min(FOLLOWED_TASKS, stream.num_tasks)) if self.spec.losses else ()
@@ -101,6 +103,7 @@ class Learning:
             raise Stopped(f"stopped after task {index} of {self.stream.num_tasks}")
         torch.manual_seed(seeds.derived_seed(self.spec.init_seed, "task", index))
         trainer, borrowed = self._trainer(index), self.stream.borrowed_seconds
+        self._latest, self._per_class = None, len(task) / len(task.classes)
         start = time.perf_counter()
         self.method.learn(task, trainer)
         learned = time.perf_counter()
@@ -124,6 +127,23 @@ class Learning:
         cost = f"{time.perf_counter() - start:.1f} s, {len(tensors) / 1e6:.1f} MB kept"
         counted = f"{right} of {seen} test images right ({self.accuracy:.1%})"
         self.say(f"task {index + 1}/{self.stream.num_tasks}: {counted}, {cost}")
+        if self._latest:
+            done = self._work(self._latest.passes).done(index + 1)
+            self._tell(replace(self._latest, learned=index + 1, accuracy=self.accuracy, done=done))
+
+    def _report(self, now: Progress) -> None:
+        """Tell how far the task in progress is."""
+        done = self._work(now.passes).done(now.task, now.done_passes / now.passes)
+        self._latest = replace(now, learned=now.task, done=done)
+        self._tell(self._latest)
+
+    def _work(self, passes: int) -> Work:
+        """What the whole run does if all its tasks are like the one in progress."""
+        classes = [len(self.stream.info(index).classes) for index in range(self.stream.num_tasks)]
+        tests, method = self.stream.test_sizes, self.method
+        tests = [sum(tests)] if self.spec.joint else tests
+        predicting = max(1, method.prediction_passes - method.settled_passes)
+        return Work(classes, tests, self._per_class, passes, predicting)
 
     def _trainer(self, index: int) -> Trainer:
         conditions, first_task = self.conditions, FirstTask()

@@ -37,14 +37,16 @@ class FirstTask:
 
 @dataclass(frozen=True)
 class Progress:
-    """One finished pass: its number (from 1), the passes of the task, mean loss, images per second."""
+    """How far a run is: passes of a task that are done, mean loss and images per second of the last."""
 
     task: int
     done_passes: int
     passes: int
     loss: float
     images_per_second: float
-    accuracy: float | None = None  # after the task before
+    accuracy: float | None = None  # after the last task that was evaluated
+    learned: int = 0  # tasks that are learned and evaluated
+    done: float = 0.0  # share of the run's work
 
 
 @dataclass
