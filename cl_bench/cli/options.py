@@ -196,6 +196,15 @@ REQUEST = {
 }  # fmt: skip
 
 
+def level(quiet: bool, verbose: bool) -> int:
+    """How much is said, see `cl_bench.launch.monitor`. Raises InputError."""
+    if quiet and verbose:
+        from cl_bench.errors import InputError
+
+        raise InputError("give --quiet or --verbose, not both")
+    return int(verbose) - int(quiet)
+
+
 def takes_request(command: Callable) -> Callable:
     """Give a command, in place of its parameter `request`, the options that say what to run."""
     own = [

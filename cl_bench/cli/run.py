@@ -90,8 +90,7 @@ def run(
 
     if dry_run:
         return plan_(request, devices, jobs, per_gpu, threads, share, results, gpus_per_run)
-    if quiet and verbose:
-        raise InputError("give --quiet or --verbose, not both")
+    level = opt.level(quiet, verbose)
     limit = None if time_limit is None else parse_duration(time_limit)
     methods = count_methods(expanded(request.methods).methods)  # at most
     expected = methods * len(splits.listed(request.splits)) * len(parse_seeds(request.seeds))
@@ -116,7 +115,7 @@ def run(
             retry,
             share,
             scheduler,
-            level=verbose - quiet,
+            level=level,
         )
         outcomes = orchestrator.execute(plan.specs, store, launch, Console(stderr=True), starter, plan.sizes)
     if all(outcome.record and not outcome.trained for outcome in outcomes):

@@ -56,6 +56,11 @@ class Monitor:
         if self.level > QUIET:
             self.say(line)
 
+    def ended(self, run: str, line: str, failed: bool) -> None:
+        """Nothing is left of a run to do; the line is told, and said where it failed."""
+        self.update(run, 1.0)
+        self.say(line) if failed else self.tell(line)
+
     def update(self, run: str, done: float) -> None:
         """So much of a run is done: shown in the line of all."""
         self.overall.update(run, done)
@@ -147,7 +152,9 @@ def _in_words(facts: dict) -> str:
     now = "learned" if behind else f"pass {facts['pass']}/{facts['passes']}"
     parts = [f"task {facts['task']}/{facts['tasks']} {now}", f"loss {facts['loss']:.3f}"]
     if facts["accuracy"] is not None:
-        parts.append(f"accuracy {facts['accuracy']:.1%}")
+        parts.append(
+            f"accuracy {facts['accuracy']:.1%}" + ("" if behind else f" after task {facts['learned']}")
+        )
     return ", ".join([*parts, f"{facts['images_per_second']:.0f} images/s"])
 
 

@@ -76,9 +76,8 @@ def execute(
 ) -> list[Outcome]:
     """Run what is not finished yet and return every spec's outcome, in order; a failed run stops no other.
 
-    `starter` may have a process ready; `sizes` say what runs are to do, for the time left. Raises
-    KeyboardInterrupt after Ctrl-C, when what was running has been saved; InputError when results cannot be
-    written.
+    `starter` may have a process ready, `sizes` tell the time left. Raises KeyboardInterrupt after Ctrl-C,
+    when what was running has been saved; InputError when results cannot be written.
     """
     if launch.scheduler and launch.gpus_per_run > 1:
         shares = "--gpus-per-run shares the GPUs of this machine"
@@ -86,10 +85,10 @@ def execute(
     store.prepare()
     outcomes = {spec.run_id(): found for spec in specs if (found := _before(store, spec))}
     pending = [spec for spec in specs if spec.run_id() not in outcomes]
-    if finished := sum(found.record is not None for found in outcomes.values()):
+    finished = sum(found.record is not None for found in outcomes.values())
+    if finished and launch.level > QUIET:
         said = f"{finished} of {len(specs)} runs are finished already and are not trained again"
-        if launch.level > QUIET:
-            console.print(said, highlight=False)
+        console.print(said, highlight=False)
     if not pending:
         return [outcomes[spec.run_id()] for spec in specs]
     with Monitor(console, pending, sizes, launch.level) as monitor, ExitStack() as stack:
@@ -104,9 +103,8 @@ def execute(
         with monitor.handling_interrupts(workers.queue.stop):
             for outcome in workers.outcomes():
                 outcomes[outcome.spec.run_id()] = outcome
-                say = monitor.say if outcome.failure else monitor.tell
-                monitor.update(outcome.spec.run_id(), 1.0)
-                say(f"{outcome.state}: {name(outcome.spec)} ({len(outcomes)} of {len(specs)})")
+                ended = f"{outcome.state}: {name(outcome.spec)} ({len(outcomes)} of {len(specs)})"
+                monitor.ended(outcome.spec.run_id(), ended, failed=outcome.failure is not None)
     if monitor.interrupts:
         raise KeyboardInterrupt
     if workers.broken:

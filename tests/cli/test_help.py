@@ -3,15 +3,15 @@
 import re
 
 import pytest
+import typer.main
 from typer.testing import CliRunner
 
 from cl_bench.cli import grouped, program
 
 
 def helped(command: str) -> str:
-    return (
-        CliRunner(env={"COLUMNS": "80"}).invoke(program(), [command, "--help"], prog_name="cl-bench").output
-    )
+    terminal = CliRunner(env={"COLUMNS": "80"})
+    return terminal.invoke(program(), [command, "--help"], prog_name="cl-bench").output
 
 
 def test_every_option_of_run_stands_once_under_a_heading_that_says_what_it_is_for():
@@ -36,7 +36,7 @@ def test_names_in_the_groups_are_options_of_a_command():
     known = {
         parameter.name
         for command in ("run", "plan", "check", "bench", "status", "tune")
-        for parameter in __import__("typer").main.get_command(program()).commands[command].params
+        for parameter in typer.main.get_command(program()).commands[command].params
     }
     assert named <= known
 
@@ -49,10 +49,7 @@ def test_the_last_method_of_a_list_is_completed():
 
 
 def test_a_shell_is_answered():
-    asked = {
-        "_CL_BENCH_COMPLETE": "complete_bash",
-        "COMP_WORDS": "cl-bench run --methods coda",
-        "COMP_CWORD": "3",
-    }
+    typed = {"COMP_WORDS": "cl-bench run --methods coda", "COMP_CWORD": "3"}
+    asked = {"_CL_BENCH_COMPLETE": "complete_bash", **typed}
     found = CliRunner(env=asked).invoke(program(), [], prog_name="cl-bench")
     assert "coda-prompt" in found.output.split()
