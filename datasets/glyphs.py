@@ -88,7 +88,7 @@ class Glyphs(Source):
         "seq-adapter": {**PASSES, "learning_rate": 0.03},
         **dict.fromkeys(("seq-ft", "joint-ft", "linear-probe"), {**PASSES, "learning_rate": 0.01}),
         # untuned
-        **dict.fromkeys(("slca", "sd-lora", "mos", "tuna", "lora-drs"), PASSES),
+        **dict.fromkeys(("slca", "sd-lora", "mos", "tuna", "lora-drs", "cl-lora"), PASSES),
         "ssiat": {**PASSES, "later_passes": 4},
         "hide-prompt": {**PASSES, "tii_passes": 4, "step_passes": 2},
         "aper": {**PASSES, "learning_rate": 0.01},

@@ -43,7 +43,10 @@ class LoRA(nn.Module, Edits):
 
     def beside(self, l: int, x: Tensor) -> Tensor:
         """scale B A x (B, N, 3 D), zero where there is no target."""
-        A, B = self.pairs(l)
+        return self.added(l, x, *self.pairs(l))
+
+    def added(self, l: int, x: Tensor, A: Tensor, B: Tensor) -> Tensor:
+        """The same by A (T, r, D) and B (T, D', r), a block's own or others in their place."""
         low = (x @ A.flatten(0, 1).T).unflatten(-1, (len(self.targets), -1))  # (B, N, T, r)
         parts = [low.new_zeros(x.shape)] * 3
         for place, target in enumerate(self.targets):

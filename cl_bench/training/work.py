@@ -180,6 +180,15 @@ def through(vit: torch.nn.Module, module: torch.nn.Module) -> float:
     return float(tokens(vit)) * sum(parameter.numel() for parameter in module.parameters())
 
 
+def through_first_blocks(vit: torch.nn.Module, count: int) -> float:
+    """Multiply-adds of an image that passes the first blocks, all of its tokens."""
+    N, total = float(tokens(vit)), 0.0
+    for block in vit.blocks[:count]:
+        D, inner, hidden = vit.embed_dim, block.attn.proj.in_features, block.mlp.fc1.out_features
+        total += 2.0 * N * D * (2 * inner + hidden) + 2.0 * N * N * inner
+    return total
+
+
 def of(method: torch.nn.Module, images: int) -> Work:
     """The work of a method that learns tasks of about so many images."""
     extra, vit = method.extra(), method.backbone.vit
