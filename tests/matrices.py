@@ -18,4 +18,5 @@ def read_matrix(
     path: Path, spec: ImportedSpec, test_sizes: tuple[int, ...] | None, percent: bool
 ) -> ImportedRecord:
     """The record of a file, of which this is said."""
-    return imported.from_file(matrix_file.read(path, spec.num_tasks), spec, test_sizes, percent)
+    _, tasks, _ = imported.checked_benchmark(spec.benchmark)
+    return imported.from_file(matrix_file.read(path, tasks), spec, test_sizes, percent)

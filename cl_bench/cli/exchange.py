@@ -10,7 +10,7 @@ import typer
 
 from cl_bench.cli import options as opt
 from cl_bench.cli.app import FIRST, app, counted, require_all, warn, were
-from cl_bench.errors import RunFailed
+from cl_bench.errors import InputError, RunFailed
 from cl_bench.text import output
 
 Optional = typer.Option
@@ -109,12 +109,21 @@ def export(
 @app.command("import")
 def import_(
     matrix: Annotated[
-        Path, typer.Argument(help="CSV file: after each task a line of accuracies on the tasks so far")
+        Path,
+        typer.Argument(
+            help="CSV file: after each task a line of accuracies on the tasks so far; or, with --from, a log"
+        ),
     ],
     name: Annotated[str, Optional(help="the method's name in tables")],
     benchmark: Annotated[str, Optional(help="such as cifar100/10")],
     source: Annotated[str, Optional(help="where the numbers come from; stands under every table")],
-    seed: Annotated[str, Optional(help="tells several matrices of one name apart")] = "–",
+    suite: Annotated[
+        str | None,
+        Optional("--from", help="whose log it is: pilot (and PyCIL), mammoth, nsp2, coda, avalanche"),
+    ] = None,
+    seed: Annotated[
+        str, Optional(help="tells several matrices of one name apart; of a log that names seeds, one of them")
+    ] = "–",
     backbone: Annotated[str | None, Optional(help="its checkpoint, as far as known")] = None,
     test_sizes: Annotated[
         str | None, Optional(help="test images of each task, such as 1000,1000; needed for --accuracy sample")
@@ -122,21 +131,24 @@ def import_(
     percent: Annotated[bool, Optional("--percent", help="the accuracies are percentages")] = False,
     results: opt.Results = Path("results"),
 ) -> None:
-    """Put an accuracy matrix from elsewhere beside the runs of a results folder; tables mark it imported."""
-    from cl_bench.records import imported, matrix_file
+    """Put an accuracy matrix, or another suite's log, beside your runs; tables mark it as imported."""
+    from cl_bench.records import imported, logs, matrix_file, suites
 
     sizes = None if test_sizes is None else imported.parse_sizes(test_sizes)
-    spec = imported.described(
-        display=name,
-        benchmark=imported.checked_benchmark(benchmark),
-        seed=seed,
-        source=source,
-        backbone=backbone,
-    )
-    found = matrix_file.read(matrix, spec.num_tasks)
-    record = imported.from_file(found, spec, sizes, percent)
-    for remark in found.remarks:
+    called, tasks, classes = imported.checked_benchmark(benchmark)
+    spec = imported.described(display=name, benchmark=called, seed=seed, source=source, backbone=backbone)
+    if suite is None:
+        found = matrix_file.read(matrix, tasks)
+        records, remarks = [imported.from_file(found, spec, sizes, percent)], found.remarks
+    else:
+        if percent:
+            raise InputError("--percent is for CSV files; what a log's numbers are is known of its suite")
+        read = logs.read(suites.read(suite, matrix), spec, tasks, classes, sizes)
+        records, remarks = read.records, read.told
+    for remark in remarks:
         output.say(f"{matrix}: {remark}", err=True)
-    for doubt in imported.doubts(record):
-        output.say(f"warning: {matrix}: {doubt}", err=True)
-    output.say(f"written: {imported.save(record, results)} ({len(record.tasks)} tasks)")
+    for record in records:
+        for doubt in imported.doubts(record):
+            output.say(f"warning: {matrix}: {doubt}", err=True)
+    for record, path in zip(records, logs.save(records, results), strict=True):
+        output.say(f"written: {path} ({len(record.tasks)} tasks)")

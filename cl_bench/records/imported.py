@@ -1,18 +1,19 @@
-"""Accuracy matrices from elsewhere: read from CSV files, kept beside the runs, marked where shown."""
+"""Accuracies from elsewhere: read from CSV files and logs, kept beside the runs, marked where shown."""
 
 import re
 from hashlib import sha256
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import StringConstraints, ValidationError, model_validator
 
+from cl_bench import splits
 from cl_bench.config import Strict, build_config, canonical_json, whole_number
 from cl_bench.errors import CannotRead, InputError
 from cl_bench.files import write_atomically
 from cl_bench.plugins import registry
 from cl_bench.records.matrix_file import MatrixFile
-from cl_bench.records.metrics import accuracy_matrix
+from cl_bench.records.metrics import MEASURES, Conventions, accuracy_curve, accuracy_matrix
 from cl_bench.records.sealed import content_of, entries, is_missing
 from cl_bench.records.store import LeftOut
 
@@ -30,6 +31,7 @@ class ImportedSpec(Strict):
     seed: OneLine
     source: OneLine
     backbone: str | None = None
+    log: OneLine | None = None  # of a suite's log: which, and what its numbers are
     joint: bool = False
     as_published: tuple[str, ...] = ()
     keeps: str = ""
@@ -41,47 +43,83 @@ class ImportedSpec(Strict):
         """The name it was given."""
         return self.display
 
-    @property
-    def num_tasks(self) -> int:
-        """Of its benchmark."""
-        return int(self.benchmark.rpartition("/")[2])
-
     def seed_name(self) -> str:
         """The seed it was given."""
         return self.seed
 
 
 class ImportedRecord(Strict):
-    """Right answers per task after each task, as in a run's record."""
+    """Right answers per task after each task, as in a run's record, or only averages that a log prints."""
 
     spec: ImportedSpec
-    correct: tuple[tuple[int, ...], ...]
+    correct: tuple[tuple[int, ...], ...]  # empty where accuracies per task are not known
     test_sizes: tuple[int, ...]
     counted: bool  # whether the test sizes are real ones
+    curve: tuple[float, ...] = ()  # accuracy on the classes so far after each task, as printed; fractions
+    convention: Literal["task_mean", "sample"] | None = None  # of the curve
     status: str = "done"
     certificate: None = None
 
     @model_validator(mode="after")
     def _counts_fit(self) -> "ImportedRecord":
         """Whatever a file says, there are no more right answers than images, and one line after each task."""
+        if not all(0 <= value <= 1 for value in self.curve):
+            raise ValueError("a curve with values that are no fractions")
+        if bool(self.curve) != bool(self.convention):
+            raise ValueError("a curve needs a convention, and nothing else does")
+        if self.curve and not self.correct:
+            if len(self.test_sizes) not in (0, len(self.curve)) or min(self.test_sizes, default=1) < 1:
+                raise ValueError(f"{len(self.curve)} averages and test sizes {list(self.test_sizes)}")
+            return self
         accuracy_matrix(self.correct, self.test_sizes)
         if not len(self.correct) == len(self.test_sizes) == len(self.correct[-1]):
             raise ValueError(f"{len(self.correct)} lines of accuracies and {len(self.test_sizes)} test sizes")
+        if self.curve and len(self.curve) != len(self.correct):
+            raise ValueError(f"{len(self.correct)} lines of accuracies and {len(self.curve)} averages")
         return self
 
     @property
     def tasks(self) -> tuple:
         """One entry per task learned."""
-        return self.correct
+        return self.correct or self.curve
+
+    def accuracies(self, convention: str) -> list[float] | None:
+        """Accuracy on the classes so far after each task, None where it is not known by this convention."""
+        if self.correct and (self.counted or convention == "task_mean"):
+            return accuracy_curve(self.correct, self.test_sizes, convention)
+        equal = self.counted and len(set(self.test_sizes)) == 1  # the conventions agree
+        return list(self.curve) if self.curve and (equal or convention == self.convention) else None
+
+    def measure(self, metric: str, conventions: Conventions) -> float | None:
+        """A metric of `MEASURES`, None where it does not exist or cannot be known."""
+        if metric not in ("accuracy", "incremental"):
+            return MEASURES[metric](self, conventions) if self.correct else None
+        found = self.accuracies(conventions.accuracy)
+        if found is None:
+            return None
+        return found[-1] if metric == "accuracy" else sum(found) / len(found)
 
 
-def checked_benchmark(text: str) -> str:
-    """A benchmark's name with a number of tasks in it. Raises InputError."""
-    dataset, _, tasks = text.rpartition("/")
-    if not dataset or not whole_number(tasks):
+def checked_benchmark(text: str) -> tuple[str, int, list[int]]:
+    """A benchmark's name as tables have it, its number of tasks, and their classes where it says them.
+
+    Raises InputError for what is none, or does not say how many tasks it has.
+    """
+    dataset, _, split = text.rpartition("/")
+    cut, classes = splits.offline(split), []
+    if splits.BASE.fullmatch(cut) and dataset:
+        raise InputError(
+            f"{text!r} does not say how many tasks it has; write their classes: DATASET/50-10-10"
+        )
+    if splits.SIZES.fullmatch(cut):
+        classes = [int(part) for part in cut.split("-")]
+        cut = splits.name(classes) if all(classes) else ""
+    tasks = len(classes) or whole_number(cut)
+    if not dataset or not cut or not tasks:
         raise InputError(f"{text!r} is not a benchmark; expected DATASET/TASKS, such as cifar100/10")
     registry.find("datasets", dataset.partition(":")[0])
-    return text
+    name = f"{dataset}/{splits.online(cut) if splits.is_online(split) else cut}"
+    return name, tasks, classes
 
 
 def parse_sizes(text: str) -> tuple[int, ...]:

@@ -167,7 +167,7 @@ def _fill(found: MatrixFile, rows: Sequence[Sequence[str]]) -> None:
                 raise found.error(row, f"{place} has no percent sign, others have; write all of them alike")
         if any(float(_plain(cell)) != 0 for cell in above):
             raise found.error(row, f": there are accuracies on tasks not yet learned; {_why_above(rows)}")
-        found.rows.append([_value(cell) for cell in needed])
+        found.rows.append([value_of(cell) for cell in needed])
     if commas:
         found.remarks.append("decimal commas")
 
@@ -179,7 +179,8 @@ def _why_above(rows: Sequence[Sequence[str]]) -> str:
     return "is the matrix transposed, or do decimal commas stand between commas?"
 
 
-def _value(cell: str) -> Value:
+def value_of(cell: str) -> Value:
+    """The number in a text that holds one, with or without a percent sign."""
     text = _plain(cell)
     digits, _, exponent = text.lower().partition("e")
     return Value(float(text), 0.5 * 10.0 ** (int(exponent or 0) - len(digits.partition(".")[2])))

@@ -115,36 +115,71 @@ def _telling_depth(specs: Sequence[RunSpec], paths: set[str]) -> int:
 
 
 def _add_imported(benchmarks: list[Benchmark], imported: Iterable[ImportedRecord]) -> None:
-    """Add a row for every name among imported matrices to each benchmark it belongs to, or to one of its own.
+    """Add a row for every name among imported records to each benchmark it belongs to, or to one of its own.
 
-    Raises InputError for matrices of one row with different backbones.
+    Spellings of one benchmark that was run here are one. Raises InputError for records of one row with
+    different backbones, or with other numbers of one seed.
     """
-    rows: dict[tuple[str, str], Row] = {}
+    rows: dict[tuple, Row] = {}
+    meant: dict[str, list[Benchmark]] = {}  # by an import's spelling
     for record in imported:
         spec = record.spec
-        row = rows.setdefault((spec.benchmark, spec.display), Row(spec.label, spec.display, False, []))
-        row.records.append(record)
+        places = meant.setdefault(spec.benchmark, _places(spec.benchmark, benchmarks))
+        called = tuple(map(id, places)) or spec.benchmark
+        row = rows.setdefault((called, spec.display), Row(spec.label, spec.display, False, []))
+        if not _is_known(record, row):
+            row.records.append(record)
         if spec.backbone != row.spec.backbone:
             backbones = f"{row.spec.backbone or 'an unnamed one'} and {spec.backbone or 'an unnamed one'}"
             raise InputError(
                 f"matrices imported as {spec.display!r} on {spec.benchmark} have different backbones "
                 f"({backbones}); import one by another name"
             )
-    for (name, _), row in rows.items():
-        fitting = [place for place in benchmarks if _belongs(row, name, place)]
-        places = [place for place in fitting if place.spec] or fitting
+    alone: dict[str, Benchmark] = {}
+    for row in rows.values():
+        name = row.spec.benchmark
+        places = [place for place in meant[name] if row.spec.backbone in (None, place.spec.backbone.name)]
         if not places:
             slug = short_name(_file_name(name), LONGEST_SLUG) + "-imported"
-            places = [Benchmark(name, slug, "not run here", [], [])]
-            benchmarks += places
+            places = [alone.setdefault(name, Benchmark(name, slug, "not run here", [], []))]
         for place in places:
             place.rows.append(row)
+    benchmarks += alone.values()
 
 
-def _belongs(row: Row, name: str, place: Benchmark) -> bool:
-    """Whether an imported row stands with a benchmark's runs: of all images, and of its backbone if known."""
-    if place.spec is None:
-        return place.name == name
-    whole = place.spec.limit is None and place.spec.validation is None
-    fits = name in (place.spec.benchmark_key(), place.name)
-    return whole and fits and row.spec.backbone in (None, place.spec.backbone.name)
+def _places(name: str, benchmarks: Sequence[Benchmark]) -> list[Benchmark]:
+    """The benchmarks run here, on all images, that an import's spelling means; none where it may mean others.
+
+    A folder may be left out or named by any end of its path, as in reports.
+    """
+    whole = [
+        place for place in benchmarks if place.spec and place.spec.limit is place.spec.validation is None
+    ]
+    meant = [place for place in whole if place.name == name]
+    meant = meant or [place for place in whole if any(spec.is_called(name) for spec in _specs(place))]
+    folders = {place.spec.dataset_argument for place in meant}
+    several = len(folders) > 1 and len({place.spec.manifest_digest for place in meant}) > 1
+    return [] if several else meant
+
+
+def _specs(place: Benchmark) -> set[RunSpec]:
+    """Those of all runs of a benchmark, whose folder may have been moved."""
+    return {record.spec for row in place.rows for record in row.records}
+
+
+def _is_known(record: ImportedRecord, row: Row) -> bool:
+    """Whether the row has these numbers of this seed already, by another spelling of the benchmark.
+
+    Raises InputError where it has others.
+    """
+    own = record.spec
+    for other in row.records:
+        if other.spec.seed == own.seed and other.spec.benchmark != own.benchmark:
+            if (other.correct, other.curve) == (record.correct, record.curve):
+                return True
+            names = f"{other.spec.benchmark} and {own.benchmark}"
+            raise InputError(
+                f"{names} are one benchmark here, and {own.display!r} was imported on both with other "
+                f"numbers of seed {own.seed}; remove one of them"
+            )
+    return False

@@ -213,6 +213,9 @@ def _protocol(rows: Sequence[Row]) -> list[str]:
     for row in rows:
         if row.imported:
             backbone = f", backbone {row.spec.backbone}" if row.spec.backbone else ""
-            sources = "; ".join(dict.fromkeys(record.spec.source for record in row.records))
-            notes[f"‡ {row.display}: imported, not run here; {sources}{backbone}."] = None
+            told = [*(record.spec.source for record in row.records)]
+            told += [record.spec.log for record in row.records if record.spec.log]
+            single = "; a single seed" if row.spec.log and len(row.records) == 1 else ""
+            sources = "; ".join(dict.fromkeys(told))
+            notes[f"‡ {row.display}: imported, not run here; {sources}{backbone}{single}."] = None
     return list(notes)

@@ -112,21 +112,33 @@ class Row:
         self.require_counts(record, conventions)
         key = (_own(record), metric, conventions)
         if key not in self._known:
-            self._known[key] = MEASURES[metric](record, conventions)
+            imported = isinstance(record, ImportedRecord)
+            found = record.measure(metric, conventions) if imported else MEASURES[metric](record, conventions)
+            self._known[key] = found
         return self._known[key]
 
     def require_counts(self, record: RunRecord, conventions: Conventions) -> None:
         """Raises InputError for accuracy over images of a matrix that was imported without their number."""
-        if conventions.accuracy == "sample" and isinstance(record, ImportedRecord) and not record.counted:
+        if (
+            conventions.accuracy == "sample"
+            and isinstance(record, ImportedRecord)
+            and record.accuracies("sample") is None
+        ):
             raise InputError(
                 f"{self.display} was imported without test sizes: its accuracy over samples is not known; "
                 "report with --accuracy task_mean"
             )
 
     def curves(self, conventions: Conventions) -> list[list[float]]:
-        """For every finished record accuracy on the classes seen after each task, as fractions."""
+        """For every finished record accuracy on the classes seen after each task, as fractions.
+
+        Empty where the curve of one is not known by this convention.
+        """
         for record in self.finished:
             self.require_counts(record, conventions)
+        if self.imported:
+            known = [record.accuracies(conventions.accuracy) for record in self.finished]
+            return known if None not in known else []
         return [
             metrics.accuracy_curve(record.correct, record.test_sizes, conventions.accuracy)
             for record in self.finished
@@ -139,8 +151,13 @@ class Row:
         return {(benchmark, *_own(record)): record for record in self.ran}
 
     def values(self, metric: str, conventions: Conventions) -> list[float]:
-        """The metric or cost of the finished records that have it; empty where it does not exist."""
+        """The metric or cost of the finished records that have it; empty where it does not exist.
+
+        Of imported records it is empty too where it is not known of all.
+        """
         found = [self.value(record, metric, conventions) for record in self.finished]
+        if self.imported and None in found:
+            return []
         return [value for value in found if value is not None]
 
 
@@ -148,7 +165,7 @@ def _own(record: RunRecord | ImportedRecord) -> tuple:
     """What no other record of its row has: class order and seeds."""
     spec = record.spec
     if isinstance(record, ImportedRecord):
-        return spec.seed, record.correct
+        return spec.seed, record.correct, record.curve
     return spec.task_classes, spec.order_seed, spec.init_seed, spec.data_seed
 
 

@@ -58,9 +58,9 @@ def of_records(
     (others, unusable), warnings = imported.usable(store.root), []
     left_out = [*left_out, *unusable]
     if conventions.accuracy == "sample":
-        uncounted = [record.spec.display for record in others if not record.counted]
+        uncounted = [record.spec.display for record in others if record.accuracies("sample") is None]
         warnings = [f"left out: {name} was imported without test sizes" for name in uncounted]
-        others = [record for record in others if record.counted]
+        others = [record for record in others if record.accuracies("sample") is not None]
     benchmarks = group([*records, *standing(left_out)], others)
     if not benchmarks:
         require_none(left_out)

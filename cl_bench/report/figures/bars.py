@@ -130,7 +130,8 @@ def matrix(panels: Sequence[Panel], conventions: Conventions) -> Drawn | None:
     runs = []
     for panel in panels:
         for name, row in panel.rows:
-            runs += [(panel, name, record) for record in row.finished if not row.joint]
+            # of a log's averages nothing is known of single tasks
+            runs += [(panel, name, record) for record in row.finished if not row.joint and record.correct]
     if not runs:
         return None
     falls = [fallen(record) for *_, record in runs]

@@ -75,7 +75,8 @@ def of_benchmark(
     if len(rows) > MOST_ROWS:
 
         def accuracy(row: Row) -> float:
-            return metrics.mean_and_spread(row.values("accuracy", conventions))[0]
+            values = row.values("accuracy", conventions)
+            return metrics.mean_and_spread(values)[0] if values else -1.0  # not known
 
         title = f"{title}: the {MOST_ROWS} most accurate of {len(rows)}"
         rows = sorted(rows, key=accuracy, reverse=True)[:MOST_ROWS]

@@ -49,7 +49,7 @@ def _over_tasks(axis, title: str) -> None:
 
 def accuracy(panels: Sequence[Panel], conventions: Conventions) -> Drawn | None:
     """A line a row over the tasks, a dashed level for upper bounds."""
-    panels = [panel for panel in panels if any(row.finished for _, row in panel.rows)]
+    panels = [panel for panel in panels if any(row.curves(conventions) for _, row in panel.rows)]
     if not panels:
         return None
     figure, axes = panel_axes(len(panels), 2.4)
@@ -58,9 +58,9 @@ def accuracy(panels: Sequence[Panel], conventions: Conventions) -> Drawn | None:
     for axis, panel in zip(axes, panels, strict=True):
         for name, row in panel.rows:
             place = places[name]
-            if not row.finished:
-                continue
             curves = row.curves(conventions)
+            if not curves:
+                continue
             values = [percent(found) for found in zip(*curves, strict=True)]
             if row.joint:
                 axis.axhline(values[-1][0], color="0.4", linewidth=1, linestyle="--", label=plain(name))
