@@ -98,6 +98,10 @@ def build_config(model: type[Strict], layers: Iterable[Mapping], owner: str) -> 
     try:
         return model.model_validate(merged)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "options"
-        raise InputError(f"{owner}: {where}={first['input']!r} is not usable: {first['msg']}") from None
+        raise unusable(owner, error.errors()[0]) from None
+
+
+def unusable(owner: str, error: Mapping) -> InputError:
+    """The error for a value that pydantic's one says something about."""
+    where, said = ".".join(map(str, error["loc"])) or "options", error["msg"].removeprefix("Value error, ")
+    return InputError(f"{owner}: {where}={error['input']!r} is not usable: {said}")

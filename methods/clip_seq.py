@@ -9,8 +9,6 @@ As published: prompts in 4 blocks (paper: 3), decay after 40 and 70 % of the pas
 together. The paper refines "the CLIP model", its scripts are those of CLIP-NSP2: of this row it is not known.
 """
 
-from typing import Literal
-
 import torch
 from pydantic import Field
 from torch import Tensor, nn
@@ -24,6 +22,7 @@ from cl_bench.nn.heads import frozen_linear, scaled_cosines
 from cl_bench.nn.statistics import AttentionMoments
 from cl_bench.training.alignment import SMALL_ALIGNMENT, AlignmentConfig, align
 from cl_bench.training.prompt_method import Prompted
+from cl_bench.training.schedules import Mixing, Schedule
 from cl_bench.training.trainer import Trainer
 from cl_bench.training.work import Extra, with_refinement
 
@@ -42,8 +41,9 @@ class ClipTuningConfig(AlignmentConfig):
     logit_scale_wd: bool = True  # also of the logit scale (published code)
     batch: int = Field(220, ge=1)
     passes: int = Field(20, ge=1)
-    lr_milestones: Literal["code", "paper"] = "code"  # x0.1 after 40 and 70 % of the passes, or 50 and 80 %
-    epoch_mode: Literal["repeat2", "plain"] = "repeat2"  # two passes shuffled together (code) or one alone
+    # x0.1 after 40 and 70 % of the passes (code), 50 and 80 % (paper), or where numbers say; constant; cosine
+    lr_milestones: Schedule = "code"
+    epoch_mode: Mixing = "repeat2"  # two passes shuffled together (code), or one alone (plain)
     visual_bias: bool = True  # of the projection, 0 until it is refined (published code); OpenAI's has none
     refine_head: bool = True  # refine the projection after each task
 

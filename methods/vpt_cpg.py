@@ -31,6 +31,7 @@ from cl_bench.errors import InputError
 from cl_bench.nn.backbone import Backbone, require_class_token
 from cl_bench.nn.projection import Nullity, Projection, fused_projections
 from cl_bench.nn.prompt_experts import PromptExperts, squared_variation
+from cl_bench.training.schedules import Schedule
 from cl_bench.training.trainer import Trainer
 from cl_bench.training.work import Extra, of_prompt_experts
 
@@ -42,7 +43,7 @@ class CPGConfig(PromptTuningConfig):
     """Settings of the public code for 10-split CIFAR-100."""
 
     batch: int = Field(360, ge=1)
-    lr_milestones: Literal["code", "paper"] = "paper"  # after 50 and 80 % as meant, or 40 and 70 as published
+    lr_milestones: Schedule = "paper"  # after 50 and 80 % as meant, or 40 and 70 as published
     head_init: Literal["published", "fresh"] = "fresh"
     experts: int = Field(36, ge=3)  # E
     top_k: int = Field(4, ge=1)  # k

@@ -24,6 +24,7 @@ from cl_bench.nn.edits import Edits
 from cl_bench.nn.heads import TaskHeads
 from cl_bench.nn.statistics import AttentionMoments
 from cl_bench.training.prompt_method import Prompted
+from cl_bench.training.schedules import Mixing, Schedule
 from cl_bench.training.trainer import Trainer
 
 ALIASES = ("seq",)
@@ -41,8 +42,9 @@ class PromptTuningConfig(Strict):
     weight_decay: float = Field(5e-5, ge=0)  # coupled: added to the gradient
     batch: int = Field(256, ge=1)
     passes: int = Field(100, ge=1)
-    lr_milestones: Literal["code", "paper"] = "code"  # x0.1 after 40 and 70 % of the passes, or 50 and 80 %
-    epoch_mode: Literal["repeat10", "plain"] = "repeat10"  # ten passes shuffled together (code) or one alone
+    # x0.1 after 40 and 70 % of the passes (code), 50 and 80 % (paper), or where numbers say; constant; cosine
+    lr_milestones: Schedule = "code"
+    epoch_mode: Mixing = "repeat10"  # ten passes shuffled together (code), or one alone (plain)
     head_init: Literal["published", "fresh"] = "published"  # see TaskHeads.grow
 
 

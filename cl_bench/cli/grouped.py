@@ -10,7 +10,7 @@ GROUPS = {
         "methods", "benchmarks", "dataset", "backbone", "weights", "image_size", "seeds", "plugins",
     ),
     "Protocol": ("splits", "base", "increment", "tasks", "online", "order", "init_seed", "data_seed"),
-    "Settings": ("preset", "as_published", "settings", "augment", "memory_budget"),
+    "Settings": ("preset", "as_published", "settings", "augmenter", "memory_budget"),
     "Trials and measurements": ("limit", "validation", "losses", "verify", "yes", "dry_run"),
     "How it is carried out": (
         "devices", "device", "jobs", "per_gpu", "gpus_per_run", "threads", "compiled", "share", "retry",

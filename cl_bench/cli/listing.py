@@ -5,6 +5,7 @@ from pathlib import Path
 
 import cl_bench
 from cl_bench import splits
+from cl_bench.cli import setting_help
 from cl_bench.config import Transform
 from cl_bench.errors import InputError
 from cl_bench.plugins import registry, search_path
@@ -65,7 +66,7 @@ def system_lines() -> list[str]:
 def setting_lines(benchmark: str, method: str, preset: str | None) -> list[str]:
     """Every setting of the method on the benchmark, and where its value comes from.
 
-    An o marks what that source leaves open.
+    An o marks what that source leaves open; below each stands what it may be, and what it means.
     """
     dataset, _, split = benchmark.rpartition("/")
     if not dataset or not splits.is_split(split):
@@ -90,12 +91,18 @@ def setting_lines(benchmark: str, method: str, preset: str | None) -> list[str]:
     once = shown_once(kind, {}) if splits.is_online(split) else {}
     found.update({key: Setting(value, "every image is shown once") for key, value in once.items()})
     lines = [load(preset or kind.PRESET).title] if published else []
+    about = {**setting_help.meanings(Transform), **setting_help.meanings(kind.Config)}
     for key, setting in found.items():
         remark = f" (open: {setting.open})" if setting.open else ""
         lines.append(
             f"{'o' if setting.open else ' '} {key:<20} {format_option(setting.value):<12} "
             f"{setting.source}{remark}"
         )
+        if key in known:
+            meaning = f"; {about[key]}" if key in about else ""
+            lines.append(f"{'':23}{setting_help.allowed(known[key])}{meaning}")
+    if any(setting.open for setting in found.values()):
+        lines.append("o: its source leaves it open")
     behavior = published_behavior(kind.AS_PUBLISHED, kind.PRESET, plugin.name, place)
     lines += ["as_published sets:"] if behavior else []
     lines += [

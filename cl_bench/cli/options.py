@@ -92,15 +92,16 @@ Set = Annotated[
     list[str] | None,
     Option(
         "--set",
-        help="KEY=VALUE for every method that has it; also augment, crop_scale, precision; repeatable",
+        help="KEY=VALUE for every method that has it (`cl-bench info` lists them); also augment, crop_scale, "
+        "precision; repeatable",
     ),
 ]
-Augment = Annotated[
+Augmenter = Annotated[
     Literal["batched", "torchvision"] | None,
     Option(
-        "--augment",
-        help="how training images are augmented: in batches on the device (default), or one by one with "
-        "torchvision and Pillow",
+        "--augmenter",
+        help="what carries out the augmentation that --set augment=... names: batches on the device "
+        "(default), or torchvision and Pillow, image by image",
     ),
 ]
 Verify = Annotated[
@@ -191,7 +192,7 @@ REQUEST = {
     "order": Order, "init_seed": InitSeed, "data_seed": DataSeed, "backbone": BackboneName,
     "weights": Weights, "image_size": ImageSize, "limit": Limit, "validation": Validation,
     "memory_budget": MemoryBudget, "preset": Preset,
-    "as_published": AsPublished, "losses": Losses, "settings": Set, "augment": Augment, "yes": Yes,
+    "as_published": AsPublished, "losses": Losses, "settings": Set, "augmenter": Augmenter, "yes": Yes,
     "verify": Verify, "plugins": Plugins,
 }  # fmt: skip
 

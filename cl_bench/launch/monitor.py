@@ -160,7 +160,7 @@ def _in_words(facts: dict) -> str:
 
 def short_name(spec: RunSpec, width: int, several: bool) -> str:
     """A run in so many characters: its seed stands in full, and its benchmark where there are several."""
-    place = f" {spec.dataset}/{spec.split}" if several else ""
+    place = f" {spec.benchmark_key()}" if several else ""
     behind, label = f"{place} {spec.seed_name()}", spec.label
     room = max(8, width - len(behind))
     if len(label) > room:

@@ -21,7 +21,7 @@ def plan_lines(plan, store: Store, places: list[str], states: dict[str, State] |
     lines.append(f"{len(plan.specs)} runs on {', '.join(places)}, results in {store.root}:")
     for spec in plan.specs:
         run_id = spec.run_id()
-        benchmark = f"{spec.dataset}/{spec.split}  seed {spec.seed_name()}"
+        benchmark = f"{spec.benchmark_key()}  seed {spec.seed_name()}"
         lines.append(f"  {states[run_id].words:<18} {run_id}  {spec.label}  {benchmark}")
     return lines + ([f"warning: {warning}" for warning in warnings] or ["nothing wrong found"])
 

@@ -103,7 +103,7 @@ def _row(
     spec: RunSpec, state: State, rest: Left, cost: Cost, memory: int | None, takes: float | None
 ) -> tuple[str, ...]:
     """The words under `HEAD`."""
-    what = (state.words, spec.run_id(), spec.label, f"{spec.dataset}/{spec.split}", spec.seed_name())
+    what = (state.words, spec.run_id(), spec.label, spec.benchmark_key(), spec.seed_name())
     left = (short(rest.forwards), short(rest.images), short(cost.parameters), size(cost.stored_bytes))
     left += (str(cost.prediction_passes),)
     return *what, *left, "–" if memory is None else size(memory), "–" if takes is None else duration(takes)

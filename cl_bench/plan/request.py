@@ -42,7 +42,7 @@ class Request(Strict):
     preset: str | None = None
     as_published: bool = False
     losses: bool = False
-    augment: Literal["batched", "torchvision"] | None = None
+    augmenter: Literal["batched", "torchvision"] | None = None
     set: dict[str, Any] = {}
     grid: dict[str, list] = {}  # values to try, for every method that has the option
     yes: bool = False
@@ -145,7 +145,7 @@ def parse_duration(text: str) -> float:
 
 
 CARRIED = ("order", "init_seed", "data_seed", "backbone", "weights", "image_size")
-CARRIED += ("limit", "validation", "preset", "augment")
+CARRIED += ("limit", "validation", "preset", "augmenter")
 
 
 def single_run(

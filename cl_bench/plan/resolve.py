@@ -111,11 +111,11 @@ class Resolver:
         self.request, self.opened = request, opened
         methods = parse_methods(request.methods)
         self.selections = [(registry.find("methods", name), options) for name, options in methods]
+        self.transform, self.options, self.precision = settings.sort(request, self.selections, precision)
         self.dataset, self.source = opened.source(request.dataset, request.verify)
         if request.limit is not None:
             require_image_per_class(request.limit, len(self.source.class_names))
-        kinds = [plugin.load().METHOD for plugin, _ in self.selections]
-        self.transform, self.options, self.precision = settings.sort(request, kinds, precision)
+        opened.remarks.update(dict.fromkeys(settings.told(request, self.selections)))
         if request.as_published:
             settings.require_published([plugin for plugin, _ in self.selections])
 

@@ -1,6 +1,8 @@
 """Settings of a request by what they mean: options of methods, transforms, published behavior."""
 
-from cl_bench.config import Strict, Transform, unknown
+from pydantic import ValidationError
+
+from cl_bench.config import Strict, Transform, build_config, unknown, unusable
 from cl_bench.errors import InputError
 from cl_bench.notation import AS_PUBLISHED, SYNONYMS, format_option, without_synonyms
 from cl_bench.plan.request import Request
@@ -10,6 +12,7 @@ from cl_bench.records.spec import CORE_VERSIONS, Precision
 from cl_bench.training.method import Method
 
 RUN_SETTINGS = ("precision",)
+Selections = list[tuple[registry.Plugin, dict]]  # methods, and what stands in their brackets
 
 
 def values(settings: dict[str, Setting]) -> dict:
@@ -41,12 +44,13 @@ def transform_of(settings: dict) -> dict:
     return {key: value for key, value in settings.items() if key in Transform.model_fields}
 
 
-def sort(request: Request, kinds: list[type[Method]], usual: Precision) -> tuple[dict, dict, Precision]:
+def sort(request: Request, selections: Selections, usual: Precision) -> tuple[dict, dict, Precision]:
     """(augmentation, method options, precision) of --set.
 
-    Raises InputError for a key that means nothing to the run, nor to any of the methods.
+    Raises InputError for a key that means nothing to the run, nor to any of the methods, and for a value that
+    cannot be used whatever the data are.
     """
-    asked = without_synonyms(request.set)
+    asked, kinds = without_synonyms(request.set), [plugin.load().METHOD for plugin, _ in selections]
     options = {key for kind in kinds for key in kind.Config.model_fields}
     meaningful = [*options, *Transform.model_fields, *RUN_SETTINGS]
     for key in asked:
@@ -55,9 +59,40 @@ def sort(request: Request, kinds: list[type[Method]], usual: Precision) -> tuple
     precision = asked.get("precision", usual)
     if precision not in [*CORE_VERSIONS]:
         raise InputError(f"precision={precision!r}: expected fp32 or bf16")
-    augmenter = {"augmenter": request.augment} if request.augment else {}
+    augmenter = {"augmenter": request.augmenter} if request.augmenter else {}
     chosen = {key: value for key, value in asked.items() if key in options}
-    return {**augmenter, **transform_of(asked)}, chosen, precision
+    transform = {**augmenter, **transform_of(asked)}
+    build_config(Transform, [transform], "the run")
+    for (plugin, own), kind in zip(selections, kinds, strict=True):
+        _require_usable(plugin, kind, {**chosen, **own})
+    return transform, chosen, precision
+
+
+def _require_usable(plugin: registry.Plugin, kind: type[Method], asked: dict) -> None:
+    """Raise InputError for a value that an option of the method cannot have, whatever the others are."""
+    asked = known(without_synonyms(asked), kind)
+    try:
+        kind.Config.model_validate(asked)
+    except ValidationError as error:
+        for each in error.errors():
+            if each["loc"] and each["loc"][0] in asked:
+                raise unusable(plugin.name, each) from None
+
+
+def told(request: Request, selections: Selections) -> list[str]:
+    """A sentence for each of --set that some of the methods have, and others do not."""
+    lines, kinds = [], {plugin.name: plugin.load().METHOD for plugin, _ in selections}
+    for key in without_synonyms(request.set):
+        having = [name for name, kind in kinds.items() if key in kind.Config.model_fields]
+        lacking = [name for name in kinds if name not in having]
+        if having and lacking:
+            lines.append(f"--set {key} is an option of {_some(having)}, and none of {_some(lacking)}")
+    return lines
+
+
+def _some(names: list[str]) -> str:
+    more = len(names) - 5
+    return ", ".join(names[:5]) + (f" and {more} more" if more > 0 else "")
 
 
 def known(settings: dict, kind: type[Method]) -> dict:

@@ -179,4 +179,4 @@ def digest(value) -> str:
 def name(spec: RunSpec) -> str:
     """Such as "vpt-nsp2[eta=0.9] glyphs/10 seed 2024", with "trial" or "validation" where it is one."""
     marks = (" trial" if spec.limit else "") + (" validation" if spec.validation else "")
-    return f"{spec.label} {spec.dataset}/{spec.split}{marks} seed {spec.seed_name()}"
+    return f"{spec.label} {spec.benchmark_key()}{marks} seed {spec.seed_name()}"

@@ -12,6 +12,7 @@ from cl_bench.nn.backbone import Backbone
 from cl_bench.nn.projection import adam
 from cl_bench.nn.prompts import DeepPrompts
 from cl_bench.training.gradient_method import GradientMethod
+from cl_bench.training.schedules import factor, together
 from cl_bench.training.work import Extra
 
 
@@ -61,10 +62,9 @@ class Prompted(GradientMethod):
         }
 
     def repeats(self) -> int:
-        """As many passes as `epoch_mode` names: 10 for "repeat10", 1 for "plain"."""
-        return int(self.config.epoch_mode.removeprefix("repeat").replace("plain", "1"))
+        """As many passes as `epoch_mode` names."""
+        return together(self.config.epoch_mode)
 
     def rate(self, done: int) -> float:
-        """A tenth after 0.4 and again after 0.7 (or 0.5 and 0.8) of the passes."""
-        milestones = (0.4, 0.7) if self.config.lr_milestones == "code" else (0.5, 0.8)
-        return 0.1 ** sum(done >= milestone * self.config.passes - 1e-9 for milestone in milestones)
+        """As `lr_milestones` says."""
+        return factor(self.config.lr_milestones, done, self.config.passes)

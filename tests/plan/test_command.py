@@ -42,7 +42,7 @@ def request_of(words):
             "preset": "none",
             "limit": 8,
             "losses": True,
-            "augment": "torchvision",
+            "augmenter": "torchvision",
             "set": {"augment": "crop"},
         },
     ],
@@ -64,6 +64,6 @@ def test_the_command_names_the_precision_that_was_this_machines_default(toy_requ
     assert spec.precision == again.precision == "bf16" and again.run_id() == spec.run_id()
 
 
-def test_augment_says_who_augments():
-    request = request_of(["--methods", "seq", "--augment", "torchvision", "--set", "passes=3"])
-    assert request.set == {"passes": 3} and request.augment == "torchvision"
+def test_augmenter_says_who_augments():
+    request = request_of(["--methods", "seq", "--augmenter", "torchvision", "--set", "passes=3"])
+    assert request.set == {"passes": 3} and request.augmenter == "torchvision"

@@ -82,7 +82,7 @@ def test_legacy_normalizations_by_name_are_other_runs(base):
 
 def test_who_augments_is_a_setting_of_the_run_and_part_of_its_identity_where_it_is_not_the_default(base):
     batched, torchvision = (
-        plan(base, methods="seq", set={"augment": "crop"}, augment=name).specs[0]
+        plan(base, methods="seq", set={"augment": "crop"}, augmenter=name).specs[0]
         for name in ("batched", "torchvision")
     )
     assert (
