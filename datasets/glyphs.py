@@ -89,6 +89,7 @@ class Glyphs(Source):
         **dict.fromkeys(("seq-ft", "joint-ft", "linear-probe"), {**PASSES, "learning_rate": 0.01}),
         # untuned
         **dict.fromkeys(("slca", "sd-lora", "mos", "tuna", "lora-drs", "cl-lora"), PASSES),
+        "arcl-vit": {**PASSES, "epoch_mode": "plain", "temperature": 4.0},
         "ssiat": {**PASSES, "later_passes": 4},
         "hide-prompt": {**PASSES, "tii_passes": 4, "step_passes": 2},
         "aper": {**PASSES, "learning_rate": 0.01},

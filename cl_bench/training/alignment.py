@@ -41,19 +41,20 @@ class AlignmentConfig(Strict):
 
 
 def align(
-    head: nn.Linear, loss: Callable[[Batch], Tensor], gaussians: ClassGaussians,
-    config: AlignmentConfig, task: Task, trainer: Trainer, init_seed: int,
+    head: nn.Module, loss: Callable[[Batch], Tensor], gaussians: ClassGaussians,
+    config: AlignmentConfig, task: Task, trainer: Trainer, init_seed: int, batch: int | None = None,
 ) -> list[float]:  # fmt: skip
-    """Train the head on fresh draws for every pass; the mean loss of every pass.
+    """Train a head, or several, on fresh draws for every pass, so many (None: 256) a step; their mean losses.
 
     The loss gets features as images, and the classes' positions as labels. SGD as timm makes it: Nesterov,
-    the bias without decay (`refine_optimizer=nesterov`). Every process draws the same. Raises RunFailed when
+    biases without decay (`refine_optimizer=nesterov`). Every process draws the same. Raises RunFailed when
     the loss is not finite.
     """
     nesterov, decay = config.refine_optimizer == "nesterov", config.refine_weight_decay
-    groups = [{"params": [head.weight]}]
-    if head.bias is not None:
-        groups.append({"params": [head.bias], "weight_decay": 0.0 if nesterov else decay})
+    biases = [parameter for parameter in head.parameters() if parameter.ndim == 1]
+    groups = [{"params": [parameter for parameter in head.parameters() if parameter.ndim > 1]}]
+    if biases:
+        groups.append({"params": biases, "weight_decay": 0.0 if nesterov else decay})
     settings = {
         "momentum": config.refine_momentum,
         "weight_decay": decay,
@@ -62,14 +63,15 @@ def align(
     phase = Phase(
         loss=loss,
         optimizer=lambda: optim.SGD(groups, config.refine_learning_rate, **settings),
-        batch=BATCH,
+        batch=batch or BATCH,
         passes=config.refine_passes,
         name="refinement",
         advice="lower refine_learning_rate",
     )
     key = (init_seed, "refine", task.index)
+    samples = config.refine_samples
     return train_on_draws(
-        head, phase, lambda done: draws(gaussians, config.refine_samples, (*key, done)), task, trainer
+        head, phase, lambda done: draws(gaussians, samples, (*key, done), batch=batch), task, trainer
     )
 
 
@@ -170,13 +172,17 @@ def train_on_draws(
 
 
 def draws(
-    gaussians: ClassGaussians, samples: int, key: tuple, change: Change | None = None
+    gaussians: ClassGaussians,
+    samples: int,
+    key: tuple,
+    change: Change | None = None,
+    batch: int | None = None,
 ) -> Iterator[Batch]:
-    """`samples` features of every class, changed, shuffled, in batches."""
+    """`samples` features of every class, changed, shuffled, in batches of 256 or as given."""
     classes, device = len(gaussians.means), gaussians.means.device
     answers = torch.arange(classes, device=device).repeat_interleave(samples)
     generator = torch.Generator(device).manual_seed(seeds.derived_seed(*key))
     drawn = gaussians.sample(samples, generator)  # (K, samples, D)
     drawn = (drawn if change is None else change(drawn, generator)).flatten(0, 1)
-    for chosen in torch.randperm(len(drawn), generator=generator, device=device).split(BATCH):
+    for chosen in torch.randperm(len(drawn), generator=generator, device=device).split(batch or BATCH):
         yield Batch(drawn[chosen], answers[chosen])

@@ -5,7 +5,7 @@ settings on one network with it. It knows nothing of kernels and memory bandwidt
 measured, and are scaled by the work that a setting has more or less of.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -122,6 +122,13 @@ def with_refinement(found: Extra, outputs: int, width: int, passes: int, feature
     """
     E, D, drawn = float(outputs), float(width), float(features)
     return replace(found, task=passes * drawn * D * (D / 2 + 3 * E), working_bytes=4 * drawn * D)
+
+
+def with_masked_maps(found: Extra, maps: Sequence[torch.Tensor], vit: torch.nn.Module, batch: int) -> Extra:
+    """With gradients of attention's input maps (3 D', D) of all blocks, and others through masked rows."""
+    N = float(tokens(vit))
+    image = sum(2 * N * W.numel() + N * N * W.shape[0] for W in maps)
+    return replace(found, step=found.step + batch * image)
 
 
 def with_null_spaces(
