@@ -220,11 +220,14 @@ def takes_request(command: Callable) -> Callable:
 
     @functools.wraps(command)
     def wrapped(**values):
+        from cl_bench.plan.expand import require_known
         from cl_bench.plan.request import parse_settings, request_from
 
         experiment, given = values.pop("experiment"), {name: values.pop(name) for name in REQUEST}
         settings, _ = given.pop("settings"), given.pop("plugins")
-        return command(request_from({**given, "set": parse_settings(settings or [])}, experiment), **values)
+        request = request_from({**given, "set": parse_settings(settings or [])}, experiment)
+        require_known(request)
+        return command(request, **values)
 
     wrapped.__signature__ = Signature([*shared, *own])
     wrapped.__annotations__ = {parameter.name: parameter.annotation for parameter in [*shared, *own]}

@@ -41,6 +41,19 @@ def _broken(plugin: registry.Plugin) -> str:
     return ""
 
 
+def require_known(request: Request) -> None:
+    """What is wrong with a request by its words alone, without torch.
+
+    Raises InputError for methods and data sets that there are not, and for splits and seeds that are none.
+    """
+    for name, _ in grids(groups.expanded(request.methods).methods):
+        registry.find("methods", name)
+    for dataset, cuts in _benchmarks(_with_splits(request)):
+        registry.find("datasets", dataset.partition(":")[0])
+        splits.listed(cuts)
+    parse_seeds(request.seeds)
+
+
 def parts(request: Request) -> list[Request]:
     """Requests of one data set and one backbone each, without groups and grid, in the order asked for.
 

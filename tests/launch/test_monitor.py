@@ -39,13 +39,8 @@ def shown(specs, facts, level=USUAL, terminal=False):
     with Monitor(console, specs, level=level) as monitor:
         line = Line(monitor, specs[0])
         for each in facts:
-            line.show(each)
-        if monitor._bars is not None:
-            text.truncate(text.seek(0))
-            monitor._bars.refresh()
-        found = text.getvalue()
-        line.close()
-    return found
+            line.show(each)  # the last picture of a terminal is drawn when the monitor ends
+    return text.getvalue()
 
 
 def test_a_short_name_keeps_its_seed_and_both_ends_of_its_label(specs):
@@ -56,7 +51,7 @@ def test_a_short_name_keeps_its_seed_and_both_ends_of_its_label(specs):
         len(short) == 24 and short.startswith("vpt-nsp2") and short.endswith("=random] 2024") and "…" in short
     )
     assert len({short_name(each, 24, False) for each in specs}) == len(specs)
-    assert "folder/4 2024" in short_name(spec, 40, True)
+    assert "data/4 2024" in short_name(spec, 40, True)
 
 
 def test_no_line_is_wider_than_eighty_columns(specs, clock):
