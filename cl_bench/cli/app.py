@@ -87,9 +87,9 @@ def warn(lines: Iterable[str], most: int | None = None) -> None:
         output.say(f"warning: and {len(lines) - most} more like these", err=True)
 
 
-def show_listing(listing) -> None:
-    """Print the lines of a `status.Listing`. Raises RunFailed where the state of a run could not be read."""
-    output.say_lines(listing.lines)
+def show_listing(listing, json: bool) -> None:
+    """Print a `status.Listing`. Raises RunFailed where the state of a run could not be read."""
+    output.say_json({"runs": listing.runs}) if json else output.say_lines(listing.lines)
     if listing.unreadable:
         raise RunFailed(f"{counted(listing.unreadable, 'run')} could not be read")
 

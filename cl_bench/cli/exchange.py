@@ -22,6 +22,7 @@ def compare(
     b: Annotated[str, typer.Argument(help="results folder, or method such as nsp2@2")],
     results: opt.Results = Path("results"),
     accuracy: opt.Accuracy = "task_mean",
+    json: opt.Json = False,
     plugins: opt.Plugins = None,
 ) -> None:
     """Print what B is better or worse by than A, run by run of the same class order and seeds.
@@ -34,7 +35,7 @@ def compare(
     found = versus(a, b, results, Conventions(accuracy))
     warn(found.warnings)
     warn((f"left out: {each.reason}" for each in found.left_out), FIRST)
-    output.say(found.markdown())
+    output.say_json(found.values()) if json else output.say(found.markdown())
     if found.worse:
         raise RunFailed(f"significantly worse: {'; '.join(found.worse)}")
     require_all(found.left_out)

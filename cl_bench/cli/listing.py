@@ -43,7 +43,16 @@ def backbone_lines() -> list[str]:
     ]
 
 
+def dataset_values() -> list[dict]:
+    """The same as JSON values; `problem` is why one cannot be used."""
+    return [
+        {"name": each.name, "aliases": list(each.aliases), "summary": each.summary, "problem": each.problem}
+        for each in registry.plugins("datasets").values()
+    ]
+
+
 LISTS: dict[str, Callable[[], list[str]]] = {"datasets": dataset_lines, "backbones": backbone_lines}
+VALUES: dict[str, Callable[[], list]] = {"datasets": dataset_values, "backbones": backbone_lines}
 
 
 def system_lines() -> list[str]:

@@ -21,6 +21,20 @@ def lines(details: bool) -> list[str]:
     return [*made, "", *_legend(details)]
 
 
+def values() -> list[dict]:
+    """What the files of all methods say, as JSON values; `problem` is why one cannot be used."""
+    facts = ("family", "venue", "passes", "keeps", "summary", "reconstruction", "problem")
+    return [
+        {
+            "name": plugin.name,
+            "aliases": list(plugin.aliases),
+            "groups": list(plugin.groups),
+            **{fact: getattr(plugin, fact) for fact in facts},
+        }
+        for plugin in sorted(registry.plugins("methods").values(), key=_place)
+    ]
+
+
 def _place(plugin: Plugin) -> tuple[str, str, str]:
     return plugin.family.lower(), plugin.venue[-4:], plugin.name
 

@@ -154,6 +154,7 @@ Share = Annotated[
 ]
 Quiet = Annotated[bool, Option("--quiet", "-q", help="no progress: warnings, failures and the table alone")]
 Verbose = Annotated[bool, Option("--verbose", "-v", help="a line for every pass where there is no terminal")]
+Json = Annotated[bool, Option("--json", help="print JSON")]
 Jobs = Annotated[int | None, Option(min=1, help="runs at a time (default: one per core or GPU)")]
 Results = Annotated[Path, Option(help="folder of run records")]
 Out = Annotated[Path, Option(help="folder for tables and plots")]

@@ -42,7 +42,9 @@ def certify(
 
 @app.command(cls=Grouped)
 @opt.takes_request
-def status(request, devices: opt.Devices = "auto", results: opt.Results = Path("results")) -> None:
+def status(
+    request, devices: opt.Devices = "auto", results: opt.Results = Path("results"), json: opt.Json = False
+) -> None:
     """Say which runs are finished, running, stopped, failed or missing.
 
     Those of the experiment given, or all in the results folder.
@@ -53,8 +55,8 @@ def status(request, devices: opt.Devices = "auto", results: opt.Results = Path("
 
     store = Store(results)
     if request == Request():
-        return show_listing(reported.of_folder(store))
-    show_listing(reported.of_plan(planned(request, devices, results).specs, store))
+        return show_listing(reported.of_folder(store), json)
+    show_listing(reported.of_plan(planned(request, devices, results).specs, store), json)
 
 
 @app.command()
@@ -176,12 +178,15 @@ def list_things(
     ],
     details: Annotated[bool, Optional("--details", help="of methods: all that their files say")] = False,
     results: opt.Results = Path("results"),
+    json: opt.Json = False,
     plugins: opt.Plugins = None,
 ) -> None:
     """List methods, data sets, backbones or the runs in the results folder."""
     if what == "methods":
         from cl_bench.cli import method_list
 
+        if json:
+            return output.say_json({"methods": method_list.values()})
         return output.say_lines(method_list.lines(details))
     if details:
         raise InputError(f"--details is for methods; leave it out of `cl-bench ls {what}`")
@@ -189,9 +194,11 @@ def list_things(
         from cl_bench.records import status as reported
         from cl_bench.records.store import Store
 
-        return show_listing(reported.of_folder(Store(results)))
+        return show_listing(reported.of_folder(Store(results)), json)
     from cl_bench.cli import listing
 
+    if json:
+        return output.say_json({what: listing.VALUES[what]()})
     output.say_lines(listing.LISTS[what]())
 
 

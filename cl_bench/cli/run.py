@@ -134,10 +134,10 @@ def run(
 def plan_command(
     request, devices: opt.Devices = "auto", jobs: opt.Jobs = None, per_gpu: opt.PerGpu = 1,
     threads: opt.Threads = None, share: opt.Share = True, results: opt.Results = Path("results"),
-    gpus_per_run: opt.GpusPerRun = 1,
+    gpus_per_run: opt.GpusPerRun = 1, json: opt.Json = False,
 ) -> None:  # fmt: skip
     """Print the runs that `run` with the same options makes, which are finished, and what each costs."""
-    plan_(request, devices, jobs, per_gpu, threads, share, results, gpus_per_run)
+    plan_(request, devices, jobs, per_gpu, threads, share, results, gpus_per_run, json)
 
 
 def plan_(
@@ -149,6 +149,7 @@ def plan_(
     share: bool,
     results: Path,
     gpus_per_run: int,
+    json: bool = False,
 ) -> None:
     """The body of `plan` and of `run --dry-run`."""
     from cl_bench import devices as places
@@ -159,7 +160,8 @@ def plan_(
     plan = planned(request, devices, results)
     where = places.places(places.devices(devices), len(plan.specs), jobs, per_gpu, threads, gpus_per_run)
     found = states.of_plan(plan.specs, Store(results))
-    output.say_lines(forecast(plan.specs, Store(results), where, share, found))
+    made = forecast(plan.specs, Store(results), where, share, found)
+    output.say_json(made.values) if json else output.say_lines(made.lines)
     remark(plan)
     require_readable(found)
 

@@ -20,13 +20,21 @@ HEAD += ("forward-eq.", "images", "trained", "kept", "passes", "peak memory", "t
 FIRST_NUMBER = HEAD.index("forward-eq.")
 
 
+@dataclass(frozen=True)
+class Forecast:
+    """What is left of a plan: as lines of text, and as JSON values."""
+
+    lines: list[str]
+    values: dict
+
+
 def forecast(
     specs: Sequence[RunSpec],
     store: Store,
     where: Sequence[Place],
     share: bool = True,
     states: dict[str, State] | None = None,
-) -> list[str]:
+) -> Forecast:
     """A row for every run, what is left of it, and the totals.
 
     A first task that several runs share counts for the first of them. `states` are those of the runs, by run
@@ -39,7 +47,7 @@ def forecast(
     machine = environment.machine(devices[0], where[0].threads, environment.compiles(None, devices[0]))
     measured = Measured(records, environment.computer({**machine, "devices": len(devices)}), shapes)
     shared = first_tasks(specs, store, machine) if share and len(devices) == 1 else {}
-    rows, left, saved, seconds, unknown = [], Left(), Left(), 0.0, 0
+    rows, runs, left, saved, seconds, unknown = [], [], Left(), Left(), 0.0, 0
     seen: set = {key for key in shared.values() if is_stored(store, key)}
     for spec in specs:
         cost, state = known[spec.run_id()], known_states[spec.run_id()]
@@ -49,7 +57,9 @@ def forecast(
         rest, saved = rest - spared, saved + spared
         takes = measured.seconds(spec, cost, state.tasks, spared.images) if rest.forwards else 0.0
         left, seconds, unknown = left + rest, seconds + (takes or 0.0), unknown + (takes is None)
-        rows.append(_row(spec, state, rest, cost, measured.memory_bytes(spec, cost), takes))
+        memory = measured.memory_bytes(spec, cost)
+        rows.append(_row(spec, state, rest, cost, memory, takes))
+        runs.append(_values(spec, state, rest, cost, memory, takes))
     counts = Counter(state.name for state in known_states.values())
     counted = ", ".join(f"{counts[name]} {name}" for name in STATES if counts[name])
     lines = [*columns([HEAD, *rows]), f"{len(specs)} runs: {counted}"]
@@ -58,11 +68,15 @@ def forecast(
         share_saved = saved.forwards / (left + saved).forwards
         equivalents = f"{short(saved.forwards)} forward-equivalents"
         lines.append(f"saved by shared first tasks: {equivalents}, {share_saved:.1%}")
-    if unknown:
-        until = "until one like them has been measured on this machine"
-        return [*lines, f"time: unknown for {unknown} runs {until}"]
     at_a_time = max(1, min(len(where), len(specs)))
-    return [*lines, f"time: about {duration(seconds / at_a_time)} with {len(where)} runs at a time"]
+    until = "until one like them has been measured on this machine"
+    if unknown:
+        lines.append(f"time: unknown for {unknown} runs {until}")
+    else:
+        lines.append(f"time: about {duration(seconds / at_a_time)} with {len(where)} runs at a time")
+    totals = {"forward_equivalents": left.forwards, "images": left.images, "saved": saved.forwards}
+    totals["seconds"] = None if unknown else seconds / at_a_time
+    return Forecast(lines, {"runs": runs, "to_do": totals})
 
 
 @dataclass(frozen=True)
@@ -107,6 +121,27 @@ def _row(
     left = (short(rest.forwards), short(rest.images), short(cost.parameters), size(cost.stored_bytes))
     left += (str(cost.prediction_passes),)
     return *what, *left, "–" if memory is None else size(memory), "–" if takes is None else duration(takes)
+
+
+def _values(
+    spec: RunSpec, state: State, rest: Left, cost: Cost, memory: int | None, takes: float | None
+) -> dict:
+    """The same as JSON values."""
+    return {
+        "state": state.name,
+        "reason": state.reason,
+        "run_id": spec.run_id(),
+        "label": spec.label,
+        "benchmark": spec.benchmark_key(),
+        "seed": spec.seed_name(),
+        "forward_equivalents": rest.forwards,
+        "images": rest.images,
+        "trained_values": cost.parameters,
+        "stored_bytes": cost.stored_bytes,
+        "prediction_passes": cost.prediction_passes,
+        "peak_memory_bytes": memory,
+        "seconds": takes,
+    }
 
 
 def columns(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -16,6 +16,7 @@ class Listing:
 
     lines: list[str]
     unreadable: int
+    runs: list[dict]  # the same as JSON values
 
 
 def of_folder(store: Store) -> Listing:
@@ -43,7 +44,13 @@ def _listing(store: Store, found: Sequence[tuple[str, str | None, Summary]]) -> 
     counts = Counter(state for state, _, _ in found)
     counted = ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state])
     total = f"{len(found)} runs: {counted}" if found else f"no runs in {store.root}"
-    return Listing([*(_line(*each) for each in found), total], counts["unreadable"])
+    lines = [*(_line(*each) for each in found), total]
+    return Listing(lines, counts["unreadable"], [_values(*each) for each in found])
+
+
+def _values(state: str, reason: str | None, summary: Summary) -> dict:
+    names = ("run_id", "label", "benchmark", "seed", "tasks", "of", "accuracy")
+    return {"state": state, "reason": reason, **{name: getattr(summary, name) for name in names}}
 
 
 def _line(state: str, reason: str | None, summary: Summary) -> str:

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from cl_bench.config import whole_number
@@ -41,6 +41,14 @@ class Versus:
         heads = [*others, f"{100 * (1 - self.level):.4g} % interval", p]
         rows = [[*map(escape.markdown, found.words[:2]), *found.words[2:]] for found in self.differences]
         return "\n".join(markdown.table(heads, rows, DIFFERENCE_WORDS))
+
+    def values(self) -> dict:
+        """The same as JSON values, in percentage points."""
+        return {
+            "differences": [asdict(found) for found in self.differences],
+            "worse": self.worse,
+            "interval_level": 1 - self.level,
+        }
 
 
 Named = tuple[tuple[str, str], Row, Row]

@@ -1,6 +1,7 @@
 """Standard output and error that show every text as far as they can."""
 
 import codecs
+import json
 import os
 import sys
 from collections.abc import Iterable
@@ -43,6 +44,11 @@ def say(text: str, err: bool = False) -> None:
 def say_lines(lines: Iterable[str]) -> None:
     """Print each in one line, whatever names stand in it. Raises Unwritable."""
     _print("\n".join(visible(line, kept="\t") for line in lines))
+
+
+def say_json(values) -> None:
+    """Print JSON, in which nothing is escaped but what JSON itself escapes. Raises Unwritable."""
+    _print(json.dumps(values, indent=1, ensure_ascii=False, allow_nan=False))
 
 
 def _print(text: str, err: bool = False) -> None:

@@ -47,8 +47,8 @@ def test_a_network_for_each_task_makes_predictions_dearer_from_task_to_task(spec
 
 def test_a_forecast_counts_a_shared_first_task_once_and_learns_the_time(specs, tmp_path):
     store, where = Store(tmp_path), places(["cpu"], 3, jobs=1)
-    lines = forecast(specs, store, where)
-    alone = forecast(specs, store, where, share=False)
+    lines = forecast(specs, store, where).lines
+    alone = forecast(specs, store, where, share=False).lines
     assert [line.split()[0] for line in lines[1:4]] == [
         "missing"
     ] * 3 and "time: unknown for 3 runs" in lines[-1]
@@ -61,7 +61,7 @@ def test_a_forecast_counts_a_shared_first_task_once_and_learns_the_time(specs, t
     )
     runs.execute(specs[2], tmp_path)
     runs.run_until(specs[0], tmp_path, 2)
-    lines = forecast(specs, store, where)
+    lines = forecast(specs, store, where).lines
     assert (
         lines[1].startswith("stopped after 2")
         and lines[3].startswith("finished")
@@ -75,7 +75,9 @@ def test_ten_values_of_eta_over_ten_tasks_cost_at_most_92_percent(tmp_path):
     etas = "|".join(f"0.{digit}" for digit in range(10))
     specs = make_plan(Request(methods=f"nsp2[eta={etas}]", set={"passes": 15})).specs
     [line] = [
-        line for line in forecast(specs, Store(tmp_path), places(["cpu"], 1)) if line.startswith("saved")
+        line
+        for line in forecast(specs, Store(tmp_path), places(["cpu"], 1)).lines
+        if line.startswith("saved")
     ]
     assert float(line.rpartition(", ")[2].rstrip("%")) >= 8.0
 

@@ -125,7 +125,7 @@ def test_the_time_of_a_setting_that_was_not_measured_is_scaled_by_its_work(toy_r
     seconds = {}
     for M in (4, 5, 40_000):
         [asked] = make_plan(Request(**{**toy_request, "methods": f"nsp2[prompts={M},eta=0.5]"})).specs
-        row = forecast([asked], Store(root), here)[1].split()
+        row = forecast([asked], Store(root), here).lines[1].split()
         seconds[M] = sum(
             float(part) * unit
             for part, unit in zip(reversed(row[-1].split(":")), (1, 60, 3600), strict=False)
