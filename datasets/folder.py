@@ -8,7 +8,6 @@ the classes names for sentences.
 """
 
 import hashlib
-import os
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
@@ -16,13 +15,14 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from cl_bench.config import canonical_json, unknown
+from cl_bench.config import canonical_json
 from cl_bench.data.cache import cached_files
 from cl_bench.data.decode import CONVENTION, DEEP, FEATURES, Measure, as_seen, in_threads, measure, stream_npy
 from cl_bench.data.fingerprints import Fingerprints
 from cl_bench.data.folders import pairing, scan
 from cl_bench.data.images import ImageSet
 from cl_bench.data.names import read_names
+from cl_bench.data.options import argument_of, path_and_options
 from cl_bench.data.source import Source, named_path
 from cl_bench.errors import InputError
 
@@ -31,7 +31,7 @@ SUMMARY = (
 )
 COMMON_SIZE = 256  # pixels; images of differing sizes are brought to this
 SIDES = ("train", "test")
-OPTIONS = {"nested": False, "names": True}  # behind a question mark; whether each has a value
+OPTIONS = {"nested": None, "names": "FILE"}  # behind a question mark; what the value of each is
 
 
 class Folder(Source):
@@ -44,7 +44,8 @@ class Folder(Source):
         if argument is None:
             needed = "--dataset folder:PATH, with train/<class>/* and test/<class>/* in it"
             raise InputError(f"data set folder needs a path: {needed}")
-        self._root, options = _parsed(argument)
+        path, options = path_and_options(argument, self.name, OPTIONS)
+        self._root = named_path(path)
         self._sides = {side: scan(self._root / side, "nested" in options) for side in SIDES}
         pairing(self._sides)
         self.class_names = sorted(self._sides["train"].files)
@@ -54,8 +55,7 @@ class Folder(Source):
         if options.get("names"):
             path = named_path(options["names"])
             options["names"], self._text_names = str(path), read_names(path, self.class_names)
-        parts = [f"{key}={value}" if value else key for key, value in options.items()]
-        self.argument = str(self._root) + ("?" if parts else "") + "&".join(parts)
+        self.argument = argument_of(str(self._root), options)
         self._files = {side: self._listed(side) for side in SIDES}
         self._fingerprints, self._digests = Fingerprints(self._root), {}
 
@@ -146,22 +146,6 @@ class Folder(Source):
             return np.asarray(image), done
 
         return pixels
-
-
-def _parsed(argument: str) -> tuple[Path, dict[str, str]]:
-    """ "PATH?nested&names=FILE" -> the path and its options; a folder's name may hold a question mark too."""
-    path, text, options = argument, "", {}
-    if "?" in argument and not os.path.isdir(os.path.expanduser(argument)):
-        path, _, text = argument.rpartition("?")
-    for part in filter(None, text.split("&")):
-        key, equals, value = part.partition("=")
-        if key not in OPTIONS:
-            raise unknown("option of data set folder", key, OPTIONS)
-        if bool(value) != OPTIONS[key] or bool(equals) != OPTIONS[key]:
-            without, needed = f"write {key} without a value", f"{part!r} is not usable; expected {key}=FILE"
-            raise InputError(f"folder:{argument}: {needed if OPTIONS[key] else without}")
-        options[key] = value
-    return named_path(path), options
 
 
 def _noted(decoded: Iterable[tuple[np.ndarray, int]], digest, features: list[int]) -> Iterator[np.ndarray]:

@@ -142,7 +142,8 @@ def report(
 @app.command()
 def prepare(
     dataset: Annotated[
-        str, typer.Argument(help="such as cifar100 or folder:PATH; see `cl-bench ls datasets`")
+        str,
+        typer.Argument(help="such as cifar100 or torchvision:Food101; see `cl-bench ls datasets`"),
     ],
     root: Annotated[
         Path | None,
@@ -160,14 +161,17 @@ def prepare(
     from cl_bench.plugins import registry
 
     name, _, place = dataset.partition(":")
+    plugin = registry.find("datasets", name)
+    named = getattr(plugin.load(), "PREPARE_NAMED", None)  # of a data set whose argument is no folder
+    if named is not None:
+        return named(place, root, output.say)
     if place and root is not None:
         raise InputError(f"prepare {dataset} names a folder already; leave out --root")
-    plugin, root = registry.find("datasets", name), Path(place) if place else root
     make = getattr(plugin.load(), "PREPARE", None)
     if make is None:
         output.say(f"{plugin.name} needs no preparation")
     else:
-        make(root, output.say)
+        make(Path(place) if place else root, output.say)
 
 
 @app.command("ls")

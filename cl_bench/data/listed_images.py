@@ -1,38 +1,34 @@
 """Data sets of image files named by published split lists: prepared once, decoded once, verified each time.
 
-Training images are kept at their own shape with the shorter side at most 256 pixels, from which they are
-augmented. Evaluation images are resized and cropped from the original pixels by Pillow, as published code
-does, and kept at the network's size. What published code does with the files is kept too:
-`Image.open(path).convert("RGB")`, without regard for EXIF or transparency.
+What published code does with the files is kept: `Image.open(path).convert("RGB")`, without regard for EXIF or
+transparency.
 """
 
 import hashlib
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 from PIL import Image
 
-from cl_bench.config import Transform
-from cl_bench.data.cache import cached_files, data_folder
-from cl_bench.data.decode import as_published, in_threads, size, stream_npy
+from cl_bench.data.cache import data_folder
+from cl_bench.data.decode import as_published, size
+from cl_bench.data.decoded import Decoded
 from cl_bench.data.fingerprints import Fingerprints
-from cl_bench.data.images import ImageSet, Ragged
 from cl_bench.data.listed_files import Archive, Published, list_path, notes_path, read_notes
-from cl_bench.data.preprocess import central, evaluation_size
-from cl_bench.data.source import Source, named_path
+from cl_bench.data.source import named_path
 from cl_bench.errors import InputError
 
-SHORT_SIDE = 256  # pixels, of stored training images
 DECODING = "as published, 1"  # raise it when the same files decode to other pixels
 
 
-class ListedImages(Source):
+class ListedImages(Decoded):
     """A source whose files and split are given by lists; subclasses say where those are and how they read."""
 
+    SMALL_AS_THEY_ARE = False
     LISTS: ClassVar[dict[str, Published]]  # "train", "test", and what else `name_classes` reads
     ARCHIVES: ClassVar[tuple[Archive, ...]]
 
@@ -99,74 +95,21 @@ class ListedImages(Source):
             "decoding": DECODING,
         }
 
-    def images(self, side: str) -> ImageSet:
-        """Images in the list's order, the shorter side at most 256 pixels (bilinear), for augmentation."""
-        arrays = self._cached(side, {"short_side": SHORT_SIDE}, self._write_ragged)
-        return ImageSet(Ragged(arrays["pixels"], np.asarray(arrays["sizes"])), self.labels(side))
-
-    def evaluated(self, side: str, transform: Transform, image_size: int) -> ImageSet:
-        """Images in the list's order, resized and cropped to the network's size."""
-
-        def write(side: str, folder: Path) -> None:
-            self._write_ready(side, folder, transform, image_size)
-
-        settings = {"resize": transform.resize, "interpolation": transform.interpolation}
-        arrays = self._cached(side, {**settings, "image_size": image_size}, write)
-        return ImageSet(arrays["images"], self.labels(side), ready=True)
-
     def labels(self, side: str) -> np.ndarray:
         """Labels in the list's order."""
         return np.array([label for _, label in self._split[side]], np.int64)
 
-    def _cached(self, side: str, settings: dict, write: Callable[[str, Path], None]) -> dict[str, np.ndarray]:
-        key = {"source": self.name, "manifest": self.manifest(), "side": side, **settings}
-        return cached_files(key, lambda folder: write(side, folder))
-
-    def _paths(self, side: str) -> list[str]:
+    def keys(self, side: str) -> list[str]:
+        """Paths in the list's order."""
         return [relative for relative, _ in self._split[side]]
 
-    def _open(self, relative: str) -> Image.Image:
+    def opened(self, key: str) -> Image.Image:
         """The image, after its bytes were found to be those that were prepared."""
-        return as_published(self._base / relative, self._fingerprints.content(relative))
+        return as_published(self._base / key, self._fingerprints.content(key))
 
-    def _write_ragged(self, side: str, folder: Path) -> None:
-        paths, what = self._paths(side), f"{self.name} {side}"
-        sizes = in_threads(lambda p: size(self._base / p), paths, f"measuring {what}")
-        shapes = np.array([_stored(*found) for found in sizes])
-        description = f"decoding {what} at a shorter side of {SHORT_SIDE}"
-        images = in_threads(lambda p: _shortened(self._open(p)), paths, description)
-        np.save(folder / "sizes.npy", shapes)
-        stream_npy(folder / "pixels.npy", (int(shapes.prod(axis=1).sum()) * 3,), images)
-
-    def _write_ready(self, side: str, folder: Path, transform: Transform, image_size: int) -> None:
-
-        def evaluated(path: str) -> np.ndarray:
-            return evaluation_image(self._open(path), transform, image_size)
-
-        paths = self._paths(side)
-        ready = in_threads(evaluated, paths, f"decoding {self.name} {side} at {image_size} px")
-        stream_npy(folder / "images.npy", (len(paths), image_size, image_size, 3), ready)
-
-
-def _stored(width: int, height: int) -> tuple[int, int]:
-    """(height, width) of a training image as it is kept."""
-    if min(width, height) <= SHORT_SIDE:
-        return height, width
-    return evaluation_size((height, width), SHORT_SIDE, "short-crop")
-
-
-def _shortened(image: Image.Image) -> np.ndarray:
-    height, width = _stored(*image.size)
-    if image.size != (width, height):
-        image = image.resize((width, height), Image.Resampling.BILINEAR)
-    return np.asarray(image)
-
-
-def evaluation_image(image: Image.Image, transform: Transform, image_size: int) -> np.ndarray:
-    """The image (S, S, 3) as Pillow resizes and torchvision crops it: the reference of `Preprocess.plain`."""
-    height, width = evaluation_size((image.height, image.width), image_size, transform.resize)
-    pixels = np.asarray(image.resize((width, height), Image.Resampling[transform.interpolation.upper()]))
-    return pixels[central(height, image_size), central(width, image_size)]
+    def size(self, key: str) -> tuple[int, int]:
+        """(width, height) from the file's header."""
+        return size(self._base / key)
 
 
 def nonempty_lines(text: str) -> Iterator[str]:

@@ -16,10 +16,10 @@ from torchvision import transforms
 from torchvision.transforms import InterpolationMode
 
 from cl_bench.config import Transform
-from cl_bench.data import augment_pillow, listed_images
+from cl_bench.data import augment_pillow, decoded
+from cl_bench.data.decoded import evaluation_image
 from cl_bench.data.images import Ragged
 from cl_bench.data.listed_files import Archive
-from cl_bench.data.listed_images import evaluation_image
 from cl_bench.data.prepare_listed import prepare
 from cl_bench.data.preprocess import Preprocess
 from cl_bench.errors import InputError
@@ -149,7 +149,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(imagenet, tmp_p
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(listed_images, "stream_npy", full)
+        patched.setattr(decoded, "stream_npy", full)
         with pytest.raises(
             InputError, match="cannot write the image cache .*No space left on device; set CL_BENCH_CACHE"
         ):
@@ -165,10 +165,8 @@ def test_the_cache_is_built_once_however_many_ask_and_a_killed_build_is_cleared(
     imagenet, tmp_path, monkeypatch
 ):
     prepare(imagenet_r.ImageNetR, None, quiet)
-    built, original = [], listed_images.stream_npy
-    monkeypatch.setattr(
-        listed_images, "stream_npy", lambda *arguments: (built.append(1), original(*arguments))
-    )
+    built, original = [], decoded.stream_npy
+    monkeypatch.setattr(decoded, "stream_npy", lambda *arguments: (built.append(1), original(*arguments)))
     found = imagenet_r.ImageNetR()
     threads = [threading.Thread(target=found.images, args=("train",)) for _ in range(4)]
     for thread in threads:
