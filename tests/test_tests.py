@@ -11,7 +11,8 @@ HELPERS = {  # modules whose names tell that they are no plug-ins, not that they
     for folder in ("methods", "datasets")
     for path in (TESTS.parent / folder).glob("_*.py")
 }
-FOREIGN = {  # private names of other libraries that have no public door
+FOREIGN = {
+    "_file_dict": "torchvision",  # private names of other libraries that have no public door
     "_exit": "os", "_C": "torch", "_dispatch_get_all_op_names": "torch", "_dynamo": "torch",
     "_forward_hooks": "torch", "_apply_op": "torchvision", "_augmentation_space": "torchvision",
     "_pos_embed": "timm",
