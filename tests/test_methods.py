@@ -1,4 +1,4 @@
-"""The contract of every registered method and of the README's example, on a toy ViT.
+"""The contract of every registered method and of the documentation's example, on a toy ViT.
 
 Streams have 1, 2 and 4 tasks of unequal size. A method learns each of them once for all checks that only
 look at what comes out; the checks of one method follow each other, so that a process keeps one method's
@@ -23,7 +23,7 @@ from cl_bench.plugins import registry
 from cl_bench.training.gradient_method import GradientMethod
 from cl_bench.training.query_method import QueryTuning
 
-METHODS = [*sorted(registry.plugins("methods")), toys.README_EXAMPLE]
+METHODS = [*sorted(registry.plugins("methods")), toys.DOCUMENTED]
 GRADIENT = [name for name in METHODS if issubclass(toys.method_class(name), GradientMethod)]
 METHODS.sort(key=lambda name: name not in GRADIENT)  # pytest brings parameters of equal place together
 TASKS = {1: [[2, 0, 1, 3]], 2: [[2, 0], [1, 3, 4]], 4: [[2, 0], [1, 3, 4], [5, 6], [8, 7, 9]]}

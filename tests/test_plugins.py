@@ -20,8 +20,8 @@ from cl_bench.plugins import registry, search_path
 from cl_bench.records.store import Store
 from cl_bench.run import assemble
 
-README = (Path(__file__).resolve().parents[1] / "README.md").read_text(encoding="utf-8")
-[NCM] = re.findall(r"```python\n(\"\"\".*?)```", README, re.DOTALL)
+PAGE = (Path(__file__).resolve().parents[1] / "docs" / "extending.md").read_text(encoding="utf-8")
+[NCM] = re.findall(r"```python\n(\"\"\".*?)```", PAGE, re.DOTALL)
 SOURCE = (
     "from cl_bench.datasets.folder import Folder\n\nclass Mine(Folder):\n    name = 'mine'\n\nSOURCE = Mine\n"
 )

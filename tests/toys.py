@@ -23,7 +23,7 @@ from cl_bench.training.method import Method
 from cl_bench.training.trainer import Trainer
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
-README_EXAMPLE = "the README's example"
+DOCUMENTED = "the documented example"
 QUICK = {"passes": 3, "batch": 8, "learning_rate": 0.02, "temperature": 4.0, "epoch_mode": "plain"}
 
 
@@ -118,7 +118,7 @@ def equal(a: dict, b: dict, skip: str = "\n") -> bool:
 
 def backbone_for(name: str) -> Backbone:
     """The toy backbone that a method can work with."""
-    reads = name != README_EXAMPLE and registry.method_class(name).needs_names
+    reads = name != DOCUMENTED and registry.method_class(name).needs_names
     return clip_backbone() if reads or name.startswith("clip-") else backbone()
 
 
@@ -162,13 +162,13 @@ def stream(
 
 
 def method_class(name: str) -> type[Method]:
-    """A registered method's class, or that of the README's example."""
-    if name != README_EXAMPLE:
+    """A registered method's class, or that of the documentation's example."""
+    if name != DOCUMENTED:
         return registry.method_class(name)
-    text = (Path(__file__).resolve().parents[1] / "README.md").read_text(encoding="utf-8")
+    text = (Path(__file__).resolve().parents[1] / "docs" / "extending.md").read_text(encoding="utf-8")
     [code] = re.findall(r"```python\n(\"\"\".*?)```", text, re.DOTALL)
     names: dict = {}
-    exec(compile(code, "README.md", "exec"), names)
+    exec(compile(code, "extending.md", "exec"), names)
     return names["METHOD"]
 
 

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import cl_bench
 from cl_bench import splits
 from cl_bench.cli import setting_help
 from cl_bench.config import Transform
 from cl_bench.errors import InputError
+from cl_bench.notation import format_option
 from cl_bench.plugins import registry, search_path
 from cl_bench.presets import Setting, load, published_behavior, settings_for
 
@@ -72,21 +74,43 @@ def system_lines() -> list[str]:
     return [*lines, *(f"{'plugins':<12} {folder}" for folder in search_path.outside())]
 
 
-def setting_lines(benchmark: str, method: str, preset: str | None) -> list[str]:
-    """Every setting of the method on the benchmark, and where its value comes from.
+class SettingRow(NamedTuple):
+    """A setting of a method on a benchmark, as `info` prints it."""
 
-    An o marks what that source leaves open; below each stands what it may be, and what it means.
-    """
+    name: str
+    value: str
+    source: str
+    open: str  # what the source leaves open; "" for nothing
+    allowed: str
+    meaning: str
+
+
+class _Asked(NamedTuple):
+    """A method on a benchmark."""
+
+    source: type
+    plugin: registry.Plugin
+    kind: type
+    place: str  # the benchmark as presets name it
+    online: bool
+
+
+def _asked(benchmark: str, method: str) -> _Asked:
     dataset, _, split = benchmark.rpartition("/")
     if not dataset or not splits.is_split(split):
         raise InputError(f"{benchmark!r} is not a benchmark; expected DATASET/SPLITS, such as glyphs/10")
+    source, plugin = registry.source_class(dataset.partition(":")[0]), registry.find("methods", method)
+    place = f"{source.name}/{splits.offline(split)}"
+    return _Asked(source, plugin, plugin.load().METHOD, place, splits.is_online(split))
+
+
+def setting_rows(benchmark: str, method: str, preset: str | None) -> list[SettingRow]:
+    """Every setting of the method on the benchmark. Raises InputError."""
     from cl_bench.devices import devices
     from cl_bench.environment import usual_precision
-    from cl_bench.notation import format_option
     from cl_bench.plan.settings import shown_once
 
-    source, plugin = registry.source_class(dataset.partition(":")[0]), registry.find("methods", method)
-    kind, place = plugin.load().METHOD, f"{source.name}/{splits.offline(split)}"
+    source, plugin, kind, place, online = _asked(benchmark, method)
     published = settings_for(preset, kind.PRESET, plugin.name, place)
     known = {**kind.Config.model_fields, **Transform.model_fields}
     found = {key: Setting(field.default, "default") for key, field in known.items()}
@@ -97,26 +121,42 @@ def setting_lines(benchmark: str, method: str, preset: str | None) -> list[str]:
     ):
         found.update({key: Setting(value, origin) for key, value in layer.items() if key in known})
     found.update({key: setting for key, setting in published.items() if key in known or key == "backbone"})
-    once = shown_once(kind, {}) if splits.is_online(split) else {}
+    once = shown_once(kind, {}) if online else {}
     found.update({key: Setting(value, "every image is shown once") for key, value in once.items()})
-    lines = [load(preset or kind.PRESET).title] if published else []
     about = {**setting_help.meanings(Transform), **setting_help.meanings(kind.Config)}
-    for key, setting in found.items():
-        remark = f" (open: {setting.open})" if setting.open else ""
-        lines.append(
-            f"{'o' if setting.open else ' '} {key:<20} {format_option(setting.value):<12} "
-            f"{setting.source}{remark}"
+    may_be = {key: setting_help.allowed(field) for key, field in known.items()}
+    return [
+        SettingRow(
+            key, format_option(one.value), one.source, one.open, may_be.get(key, ""), about.get(key, "")
         )
-        if key in known:
-            meaning = f"; {about[key]}" if key in about else ""
-            lines.append(f"{'':23}{setting_help.allowed(known[key])}{meaning}")
-    if any(setting.open for setting in found.values()):
-        lines.append("o: its source leaves it open")
-    behavior = published_behavior(kind.AS_PUBLISHED, kind.PRESET, plugin.name, place)
-    lines += ["as_published sets:"] if behavior else []
-    lines += [
-        f"  {key:<20} {format_option(setting.value):<12} {setting.source}"
-        for key, setting in behavior.items()
+        for key, one in found.items()
     ]
-    lines += ["and leaves different:"] if behavior and kind.LEFT_DIFFERENT else []
-    return lines + [f"  {sentence}" for sentence in kind.LEFT_DIFFERENT if behavior]
+
+
+def setting_lines(benchmark: str, method: str, preset: str | None) -> list[str]:
+    """Every setting of the method on the benchmark, and where its value comes from.
+
+    An o marks what that source leaves open; below each stands what it may be, and what it means.
+    """
+    rows, (_, plugin, kind, place, _) = setting_rows(benchmark, method, preset), _asked(benchmark, method)
+    published = settings_for(preset, kind.PRESET, plugin.name, place)
+    lines = [load(preset or kind.PRESET).title] if published else []
+    for row in rows:
+        remark = f" (open: {row.open})" if row.open else ""
+        lines.append(f"{'o' if row.open else ' '} {row.name:<20} {row.value:<12} {row.source}{remark}")
+        if row.allowed:
+            lines.append(f"{'':23}{row.allowed}{f'; {row.meaning}' if row.meaning else ''}")
+    lines += ["o: its source leaves it open"] if any(row.open for row in rows) else []
+    return lines + published_lines(benchmark, method)
+
+
+def published_lines(benchmark: str, method: str) -> list[str]:
+    """What `as_published` sets of the method on the benchmark, and what it leaves different."""
+    _, plugin, kind, place, _ = _asked(benchmark, method)
+    behavior = published_behavior(kind.AS_PUBLISHED, kind.PRESET, plugin.name, place)
+    if not behavior:
+        return []
+    lines = ["as_published sets:"]
+    lines += [f"  {key:<20} {format_option(one.value):<12} {one.source}" for key, one in behavior.items()]
+    lines += ["and leaves different:"] if kind.LEFT_DIFFERENT else []
+    return lines + [f"  {sentence}" for sentence in kind.LEFT_DIFFERENT]
