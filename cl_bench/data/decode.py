@@ -95,10 +95,11 @@ def as_published(path: Path, content: bytes | None = None) -> Image.Image:
         return image.convert("RGB")
 
 
-def measure(path: Path) -> Measure:
+def measure(path: Path, content: bytes | None = None) -> Measure:
     """Size and depth as `as_seen` will find them, from the header where that tells. Raises InputError."""
-    with opened(path) as image:
-        content = path.read_bytes() if image.format == "PNG" and image.width != image.height else b""
+    with opened(path, content) as image:
+        if content is None:
+            content = path.read_bytes() if image.format == "PNG" and image.width != image.height else b""
         turned = image.width != image.height and _is_turned(image, content)
         bits = _bits_used(path, image) if _is_deep(image) else 8
         return Measure(ImageOps.exif_transpose(image).size if turned else image.size, bits)
