@@ -91,6 +91,7 @@ class Glyphs(Source):
         **dict.fromkeys(("slca", "sd-lora", "mos", "tuna", "lora-drs", "cl-lora"), PASSES),
         "arcl-vit": {**PASSES, "epoch_mode": "plain", "temperature": 4.0},
         "ssiat": {**PASSES, "later_passes": 4},
+        "sema": {**PASSES, "descriptor_passes": 4, "scan_batch": 32},
         "hide-prompt": {**PASSES, "tii_passes": 4, "step_passes": 2},
         "aper": {**PASSES, "learning_rate": 0.01},
         "ranpac": {**PASSES, "learning_rate": 0.01, "projection": 1000},

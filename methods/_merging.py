@@ -6,14 +6,13 @@ from itertools import chain
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from cl_bench.data.batch import Batch
 from cl_bench.data.stream import StreamInfo, Task, TaskInfo
 from cl_bench.nn.adapter import Adapters
 from cl_bench.nn.backbone import Backbone
 from cl_bench.nn.edits import Edits
-from cl_bench.nn.heads import Decaying
 from cl_bench.training.kept_adapters import KeptAdapters, KeptAdaptersConfig
 from cl_bench.training.phase import Phase
 from cl_bench.training.trainer import Trainer
@@ -48,25 +47,6 @@ class Moved(Edits):
             mean = torch.stack([other[l].detach() for other in others]).mean(dim=0)
             moved.append(part[l] + (1 - self.left[l]) * (mean - part[l].detach()))
         return self.own.scale * self.own.through(x, *moved)
-
-
-class DecayingHeads(Decaying):
-    """Linear heads that decay in all tasks, those of tasks to come too: `left` is what they have kept."""
-
-    def __init__(self, width: int, device: torch.device):
-        super().__init__(width)
-        self.left = nn.Parameter(torch.ones((), device=device))
-
-    def grow(self, *settings) -> None:
-        """Add a head, as it has become."""
-        super().grow(*settings)
-        with torch.no_grad():
-            for part in self.heads[-1].parameters():
-                part *= self.left
-
-    def forward(self, features: Tensor) -> Tensor:
-        """Scores (B, K_seen) of all heads."""
-        return super().forward(features) + 0.0 * self.left
 
 
 class MergingInForward(KeptAdapters):

@@ -22,7 +22,7 @@ from dataclasses import replace
 from typing import Literal
 
 import torch
-from cl_bench.methods._merging import DecayingHeads, MergingInForward, mean_of, move
+from cl_bench.methods._merging import MergingInForward, mean_of, move
 from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
@@ -31,7 +31,7 @@ from cl_bench.data.batch import Batch
 from cl_bench.data.stream import StreamInfo, Task, TaskInfo
 from cl_bench.nn.backbone import Backbone
 from cl_bench.nn.contrast import contrast
-from cl_bench.nn.heads import TaskHeads
+from cl_bench.nn.heads import DecayingHeads, TaskHeads
 from cl_bench.nn.prototypes import Prototypes
 from cl_bench.training.kept_adapters import KeptAdapters, KeptAdaptersConfig
 from cl_bench.training.trainer import Trainer

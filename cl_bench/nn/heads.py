@@ -124,6 +124,25 @@ class Decaying(TaskHeads):
         return self(features)[:, -self.heads[-1].out_features :]
 
 
+class DecayingHeads(Decaying):
+    """Linear heads that decay in all tasks, those of tasks to come too: `left` is what they have kept."""
+
+    def __init__(self, width: int, device: torch.device):
+        super().__init__(width)
+        self.left = nn.Parameter(torch.ones((), device=device))
+
+    def grow(self, *settings) -> None:
+        """Add a head, as it has become."""
+        super().grow(*settings)
+        with torch.no_grad():
+            for part in self.heads[-1].parameters():
+                part *= self.left
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Scores (B, K_seen) of all heads."""
+        return super().forward(features) + 0.0 * self.left
+
+
 class CosineHeads(nn.Module):
     """sigma cos(f, w_k): weights (K, D) of all classes so far, and a learned scale that starts at 1.
 
