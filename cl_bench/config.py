@@ -3,7 +3,7 @@
 import difflib
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -84,7 +84,10 @@ def number_or_word(text: str) -> float | str:
         return text
 
 
-def build_config(model: type[Strict], layers: Iterable[Mapping], owner: str) -> Strict:
+Model = TypeVar("Model", bound=Strict)
+
+
+def build_config(model: type[Model], layers: Iterable[Mapping], owner: str) -> Model:
     """`model` from its defaults overridden by each mapping in turn; every later layer wins.
 
     Raises InputError naming the first unknown key (with the nearest known one) or the first bad value.

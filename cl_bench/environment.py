@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
+from typing import Literal
 
 import cl_bench
 
@@ -48,7 +49,7 @@ def has_bf16() -> bool:
     return torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 
-def usual_precision(devices: Sequence[str]) -> str:
+def usual_precision(devices: Sequence[str]) -> Literal["fp32", "bf16"]:
     """The precision of runs that name none: "bf16" where all devices multiply matrices in it, else "fp32".
 
     GPUs do from compute capability 8.0 on, and processors with AMX.
@@ -104,8 +105,9 @@ def _git_commit() -> str | None:
 
 
 def _git(folder: Path, *words: str) -> str:
-    text = {"encoding": "utf-8", "errors": "replace"}
-    return subprocess.run(["git", *words], cwd=folder, capture_output=True, check=True, **text).stdout
+    return subprocess.run(
+        ["git", *words], cwd=folder, capture_output=True, check=True, encoding="utf-8", errors="replace"
+    ).stdout
 
 
 def _processor() -> str:

@@ -61,8 +61,9 @@ def items(text: str) -> list[str]:
 
 def parse_seeds(text: str) -> list[int]:
     """ "3" -> the first three seeds, 2024 to 2026; "2024,2031" -> these; "2031," -> this one."""
-    numbers = [whole_number(part.strip()) for part in str(text).split(",") if part.strip()]
-    if not numbers or None in numbers or ("," not in str(text) and not 1 <= numbers[0] <= 1000):
+    words = [part.strip() for part in str(text).split(",") if part.strip()]
+    numbers = [number for number in map(whole_number, words) if number is not None]
+    if not numbers or len(numbers) < len(words) or ("," not in str(text) and not 1 <= numbers[0] <= 1000):
         expected = "how many (3), or which, with a comma (2024,2031 or 2024,)"
         raise InputError(f"--seeds {text!r}: expected {expected}")
     return numbers if "," in str(text) else list(range(FIRST_SEED, FIRST_SEED + numbers[0]))

@@ -103,7 +103,7 @@ def settings_for(requested: str | None, own: str | None, method: str, benchmark:
         return {}
     preset = load(requested) if requested else load(own) if own else None
     found = preset.settings(method, benchmark) if preset and benchmark in preset.benchmarks else {}
-    if requested and not found:
+    if requested and preset and not found:
         its = ", ".join(preset.benchmarks)
         raise InputError(
             f"preset {requested} has no settings for {method} on {benchmark}; its benchmarks are {its}"

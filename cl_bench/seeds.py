@@ -4,6 +4,7 @@ Any task can therefore be resumed without the state of a generator.
 """
 
 import hashlib
+from typing import cast
 
 import numpy as np
 import torch
@@ -35,12 +36,13 @@ def uniforms(indices: np.ndarray, draws: int, *key: int | str | np.ndarray) -> n
     The last part of the key may be an array with a value for every row. The mixing is splitmix64's.
     """
     counter = indices.astype(np.uint64)[:, None] * np.uint64(draws) + np.arange(draws, dtype=np.uint64)
-    if isinstance(key[-1], np.ndarray):
-        values, rows = np.unique(key[-1], return_inverse=True)
+    first, last = cast(tuple[int | str, ...], key[:-1]), key[-1]
+    if isinstance(last, np.ndarray):
+        values, rows = np.unique(last, return_inverse=True)
     else:
-        values, rows = np.array(key[-1:], object), np.zeros(1, int)
-    starts = np.array([derived_seed(*key[:-1], value) for value in values.tolist()], np.uint64)
-    z = starts[rows.ravel()][:, None] + (counter + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+        values, rows = np.array([last], object), np.zeros(1, int)
+    starts = np.array([derived_seed(*first, value) for value in values.tolist()], np.uint64)
+    z: np.ndarray = starts[rows.ravel()][:, None] + (counter + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return ((z ^ (z >> np.uint64(31))) >> np.uint64(11)) * 2.0**-53

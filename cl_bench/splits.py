@@ -58,11 +58,11 @@ def sizes(split: str, classes: int) -> list[int]:
             )
         return [base] * (base > 0) + [step] * (rest // step)
     if SIZES.fullmatch(split):
-        found = [int(part) for part in split.split("-")]
-        if 0 in found or sum(found) != classes:
-            wrong = f"--splits {split} has {sum(found)} classes, or a task without any"
+        written = [int(part) for part in split.split("-")]
+        if 0 in written or sum(written) != classes:
+            wrong = f"--splits {split} has {sum(written)} classes, or a task without any"
             raise InputError(f"{wrong}; expected sizes whose sum is {classes}")
-        return found
+        return written
     tasks = int(split)
     if tasks < 1 or classes % tasks:
         divisors = ", ".join(str(n) for n in range(1, classes + 1) if classes % n == 0)

@@ -28,13 +28,16 @@ def of_file(path: Path) -> dict[str, Any]:
 @functools.cache
 def _constants(path: Path, changed: int) -> dict[str, Any]:
     """As the file was when it was last changed."""
-    facts, names = {}, set()
+    facts: dict[str, Any] = {}
+    names: set[str] = set()
     for node in ast.parse(path.read_bytes(), str(path)).body:
         if isinstance(node, ast.ClassDef):
             names.add(node.name)
         elif isinstance(node, ast.Import | ast.ImportFrom):
             names.update(alias.asname or alias.name for alias in node.names)
-        for target in node.targets if isinstance(node, ast.Assign) else ():
+        if not isinstance(node, ast.Assign):
+            continue
+        for target in node.targets:
             names.update(part.id for part in ast.walk(target) if isinstance(part, ast.Name))
             facts |= {name: ast.literal_eval(value) for name, value in _set(target, node.value)}
     return {**facts, "names": names}

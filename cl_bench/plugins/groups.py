@@ -46,7 +46,9 @@ def expanded(text: str, refused: Callable[[Plugin], str] = _problem) -> Expanded
     if len(named) == len({item for item, _ in parts}):
         return Expanded(text)
     alone = {method for item, method in named.items() if "[" not in item}
-    found, brought, left_out = [], {}, {}
+    found: list[str] = []
+    brought: dict[str, None] = {}
+    left_out: dict[str, None] = {}
     for item, name in parts:
         if name in known and "[" in item:
             advice = "give them with --set to all that have them, or name the methods"

@@ -5,11 +5,11 @@ import hashlib
 import importlib
 import importlib.metadata
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Literal
+from typing import Any, Literal
 
 from cl_bench.config import unknown
 from cl_bench.errors import InputError
@@ -79,7 +79,7 @@ class Plugin:
 
 def plugins(kind: Kind) -> dict[str, Plugin]:
     """All plugins of a kind by full name; files are read, not imported, and those called `_*` are helpers."""
-    found = {}
+    found: dict[str, Plugin] = {}
     for folder in search_path.own():
         for path in sorted((folder / kind).glob("[a-z]*.py")):
             facts = constants.of_file(path)
@@ -116,7 +116,8 @@ def _plugin(
 
 def _outside(kind: Kind, known: dict[str, Plugin]) -> list[Plugin]:
     """The plugins in the user's folders; one that cannot be used, or whose name is taken, has a `problem`."""
-    taken, found = {}, []
+    taken: dict[str, str] = {}
+    found: list[Plugin] = []
     for plugin in known.values():
         taken |= dict.fromkeys((plugin.name, *plugin.aliases), f"the {WORDS[kind]} {plugin.name}")
         taken |= dict.fromkeys(plugin.groups, A_GROUP)
@@ -188,19 +189,19 @@ def find_for(kind: Kind, name: str, sha256: str | None) -> Plugin:
     return plugin
 
 
-def method_class(name: str) -> type:
-    """The class a method plugin registers as METHOD."""
+def method_class(name: str) -> type[Any]:
+    """The class a method plugin registers as METHOD, which is a `cl_bench.training.method.Method`."""
     return find("methods", name).load().METHOD
 
 
-def source_class(name: str) -> type:
-    """The class a data set plugin registers as SOURCE."""
+def source_class(name: str) -> type[Any]:
+    """The class a data set plugin registers as SOURCE, which is a `cl_bench.data.source.Source`."""
     return find("datasets", name).load().SOURCE
 
 
 def named_backbones() -> dict:
     """Backbones that data set plugins bring along: name -> function returning a BackboneSpec."""
-    found = {}
+    found: dict[str, Callable] = {}
     for plugin in plugins("datasets").values():
         if plugin.backbones and not plugin.problem:
             try:

@@ -2,6 +2,7 @@
 
 from collections.abc import Container, Sequence
 from pathlib import Path
+from typing import Any
 
 from cl_bench.errors import InputError
 from cl_bench.files import write_atomically
@@ -55,22 +56,23 @@ def _described(spec: RunSpec | None) -> dict:
 
 def _numbers(record: RunRecord | None) -> dict:
     """What came out of a run; without one, the names of the columns."""
-    done = record is not None and record.status == "done"
-    several = done and not record.spec.joint
-    tasks, line = record.tasks if record else (), {}
-    counts = (record.correct, record.test_sizes) if done else ()
+    done = record if record is not None and record.status == "done" else None
+    counts = (done.correct, done.test_sizes) if done else None
+    several = counts if done and not done.spec.joint else None
+    tasks = record.tasks if record else ()
+    line: dict[str, Any] = {}
     for name in metrics.ACCURACY_CONVENTIONS:
-        line[f"accuracy_{name}"] = metrics.final_accuracy(*counts, name) if done else None
-        mean = metrics.average_incremental_accuracy(*counts, name) if several else None
+        line[f"accuracy_{name}"] = metrics.final_accuracy(*counts, name) if counts else None
+        mean = metrics.average_incremental_accuracy(*several, name) if several else None
         line[f"average_incremental_accuracy_{name}"] = mean
     for name in metrics.FORGETTING_CONVENTIONS:
-        line[f"forgetting_{name}"] = metrics.forgetting(*counts, name) if done else None
+        line[f"forgetting_{name}"] = metrics.forgetting(*counts, name) if counts else None
     return line | {
         "inductive": record.certificate.inductive if record and record.certificate else None,
         "learn_seconds": sum(task.learn_seconds for task in tasks),
         "evaluate_seconds": sum(task.evaluate_seconds for task in tasks),
         "images_seen": sum(task.images_seen for task in tasks),
-        **{name: COSTS[cost].of(record) if tasks else None for name, cost in SO_FAR.items()},
+        **{name: COSTS[cost].of(record) if record and tasks else None for name, cost in SO_FAR.items()},
     }
 
 
@@ -95,7 +97,7 @@ def matrix_lines(records: Sequence[RunRecord]) -> list[dict]:
     """One line per run, learned task and evaluated task (both from 1): right answers, and test images."""
     lines = []
     for record in records:
-        run = {"run_id": record.spec.run_id(), "label": record.spec.label}
+        run: dict[str, Any] = {"run_id": record.spec.run_id(), "label": record.spec.label}
         for t, task in enumerate(record.tasks, 1):
             counts = zip(task.correct, task.correct_within_task, record.test_sizes, strict=False)
             for j, (right, within, size) in enumerate(counts, 1):
@@ -113,7 +115,7 @@ def write(lines: Sequence[dict], path: Path, kind: str) -> None:
         raise InputError("there are no runs to export; `cl-bench run` makes some")
     from cl_bench.records.frames import frame  # pandas takes a while to import
 
-    made = frame(lines, lines[0])
+    made = frame(lines, list(lines[0]))
     if kind == "csv":
         content = made.map(csv_field).to_csv(index=False, lineterminator="\n").encode()
     else:

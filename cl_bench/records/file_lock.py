@@ -46,7 +46,7 @@ def is_taken(path: Path) -> bool:
     with ExitStack() as stack:
         try:
             try:  # network file systems lock only what is open for writing
-                lock = stack.enter_context(open(path, "rb+"))
+                lock: IO[bytes] = stack.enter_context(open(path, "rb+"))
             except OSError as error:
                 if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
                     raise

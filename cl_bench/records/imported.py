@@ -238,7 +238,9 @@ def _read(path: Path) -> ImportedRecord:
     try:
         return ImportedRecord.model_validate_json(data)
     except ValueError as error:
-        known = isinstance(error, ValidationError)
-        reason = error.errors()[0]["msg"] if known else str(error).splitlines()[0]
+        if isinstance(error, ValidationError):
+            reason = error.errors()[0]["msg"]
+        else:
+            reason = str(error).splitlines()[0]
         what_to_do = "import it again or remove it"
         raise InputError(f"{path} is not an imported matrix ({reason}); {what_to_do}") from error

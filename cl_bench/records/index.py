@@ -18,7 +18,7 @@ from cl_bench.records.metrics import final_accuracy
 from cl_bench.records.record import RunRecord
 from cl_bench.records.store import LeftOut, Store
 
-VERSION = 2
+VERSION: Literal[2] = 2
 MORE_THAN_A_FILE = ("unreadable", "misplaced")  # states that depend on more than the record's file
 
 

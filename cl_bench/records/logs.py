@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from cl_bench.errors import InputError
 from cl_bench.records import imported
@@ -91,7 +92,7 @@ def _record(log: SuiteLog, run: LogRun, spec: ImportedSpec, sizes: tuple[int, ..
     spec = spec.model_copy(update={"log": _known(log, run)})
     curve = tuple(value.number / log.unit for value in run.curve)
     keeps = curve if not run.rows or log.convention == "sample" else ()  # else it is that of the counts
-    kept = {"curve": keeps, "convention": log.convention if keeps else None}
+    kept: dict[str, Any] = {"curve": keeps, "convention": log.convention if keeps else None}
     if run.rows:
         found = MatrixFile(log.path, run.rows, run.lines, percent=log.unit == 100)
         made = imported.from_file(found, spec, sizes, percent=False)

@@ -36,7 +36,8 @@ def merge(target: Store, sources: list[Store], compact: bool) -> Merged:
     of one run.
     """
     here, left_here = _runs(target)
-    best, left_out, done = {}, [], Merged()
+    best: dict[str, tuple[RunRecord, Path]] = {}
+    left_out, done = [], Merged()
     for store in sources:
         store.require_folder()
         if is_missing(store.root):
@@ -53,17 +54,17 @@ def merge(target: Store, sources: list[Store], compact: bool) -> Merged:
         if run_id not in here or _further(found, here[run_id]):
             wanted[run_id] = found
     others = [(record, store) for store in sources for record in imported.records(store.root)]
-    for record, store in others:
+    for matrix, store in others:
         for root in (target.root, *(source.root for source in sources if source is not store)):
-            imported.require_same(record, root)
+            imported.require_same(matrix, root)
     target.prepare()
     done.kept = len(best) - len(wanted)
     unread = {found.folder for found in left_here if found.kind == "unreadable"}
     try:
         for record, folder in wanted.values():
             _bring(record, folder, target, compact, unread, done)
-        for record, _ in others:
-            imported.save(record, target.root)
+        for matrix, _ in others:
+            imported.save(matrix, target.root)
     except OSError as error:
         reason = f"{error.strerror or error}; free space and repeat the command"
         raise InputError(f"cannot write {target.root}: {reason}") from error
@@ -116,9 +117,9 @@ def _further(found: tuple[RunRecord, Path], other: tuple[RunRecord, Path]) -> bo
     (record, folder), (known, place) = found, other
     both = min(len(record.tasks), len(known.tasks))
     if [task.correct for task in record.tasks[:both]] != [task.correct for task in known.tasks[:both]]:
-        other = "the same run with different results (another machine or library version?)"
+        same = "the same run with different results (another machine or library version?)"
         what_to_do = "nothing was copied, report them from separate folders or remove one"
-        raise InputError(f"{folder} and {place} are {other}; {what_to_do}")
+        raise InputError(f"{folder} and {place} are {same}; {what_to_do}")
     return (len(record.tasks), record.status == "done") > (len(known.tasks), known.status == "done")
 
 

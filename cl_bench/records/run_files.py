@@ -5,6 +5,7 @@ import io
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -29,7 +30,8 @@ def save(
     try:
         write_atomically(checkpoint_path(folder, len(record.tasks)), tensors)
         buffer = io.BytesIO()
-        np.savez_compressed(buffer, truth=truth, **predictions)
+        arrays: dict[str, Any] = {"truth": truth, **predictions}
+        np.savez_compressed(buffer, **arrays)
         write_atomically(folder / "predictions.npz", buffer.getvalue())
         store.save(record)
     except OSError as error:

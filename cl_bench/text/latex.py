@@ -38,7 +38,7 @@ def _standard(character: str) -> str | None:
         return SPECIAL[character]
     if character.isascii():
         return character
-    letter, *marks = unicodedata.normalize("NFD", character)
+    letter, *marks = list(unicodedata.normalize("NFD", character))
     if len(marks) == 1 and marks[0] in ACCENTS and letter.isascii() and letter.isalpha():
         accent = ACCENTS[marks[0]]
         dotless = letter in "ij" and accent not in BELOW

@@ -35,7 +35,8 @@ def read(path: Path, lines: Lines) -> SuiteLog:
     if path.name.startswith("pt-local") or "results-time" in path.absolute().parts:
         raise InputError(f"{path} has no accuracies without the task known; expected results-acc/pt.yaml")
     values = yaml_file.read(path).values
-    history, mean = values.get("history"), values.get("mean")
+    history: Any = values.get("history")
+    mean = values.get("mean")
     deep = _depth(history)
     if deep not in (2, 3) or not _regular(history, deep):
         shapes = "tasks x tasks x repeats (pt.yaml) or tasks x repeats (global.yaml) of numbers"

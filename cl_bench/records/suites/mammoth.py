@@ -26,6 +26,7 @@ are np.float64(92.1). Printed settings, Namespace(..., seed=0, ...), name the se
 import re
 from pathlib import Path
 
+from cl_bench.records.matrix_file import Value
 from cl_bench.records.suites.log import Lines, LogRun, SuiteLog, numbers, plain, value, wrong
 
 NAME = "Mammoth"
@@ -91,7 +92,8 @@ def _entry(path: Path, line: int, text: str) -> LogRun:
 
 def _of_print(path: Path, lines: Lines) -> SuiteLog:
     log = SuiteLog(path, NAME, 100.0, "percent, per task not rounded, means to 2 digits", [], "task_mean")
-    run, seed, rows = LogRun(1), None, {}
+    run, seed = LogRun(1), None
+    rows: dict[int, list[Value]] = {}
     for place, (line, text) in enumerate(lines):
         last = place + 1 == len(lines)
         if found := SEED.search(text):

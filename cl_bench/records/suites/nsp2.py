@@ -35,7 +35,8 @@ MARK = re.compile(r"Task \[\s*\d+/\d+\]:: Eval \[")
 def read(path: Path, lines: Lines) -> SuiteLog:
     """The runs of a log. Raises InputError with the line that cannot be read."""
     log = SuiteLog(path, NAME, 100.0, "percent, 2 digits", [], "sample")
-    run, row, classes = LogRun(1), [], 0
+    run, classes = LogRun(1), 0
+    row: list[Value] = []
     for place, (line, text) in enumerate(lines):
         if found := CLASSES.search(text):
             classes = int(found[1])

@@ -106,6 +106,7 @@ class _Reader:
 
     def _add(self, line: int) -> None:
         """The task that is complete."""
+        assert self.pending is not None
         run, (_, average, read, end) = self.run, self.pending
         if average is not None:
             run.curve.append(average)
