@@ -14,12 +14,12 @@ from cl_bench.records.spec import RunSpec
 def read(text: str) -> int:
     """ "20MB" -> 20,000,000; "20MiB" is a little more. Raises InputError."""
     try:
-        found = TypeAdapter(ByteSize).validate_python(text)
+        found = int(TypeAdapter(ByteSize).validate_python(text))
     except ValidationError:
         found = 0
     if found < 1:
         raise InputError(f"--memory-budget {text!r}: expected a size in bytes, such as 20MB or 1.5GB")
-    return int(found)
+    return found
 
 
 def within(specs: Sequence[RunSpec], budget: int, grouped: frozenset[str], opened: Opened) -> list[RunSpec]:

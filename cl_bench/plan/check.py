@@ -46,9 +46,9 @@ def _protocol(spec: RunSpec) -> tuple[list[str], list[str]]:
     tasks = f"{len(source.class_names)} classes in {spec.num_tasks} tasks of {each}"
     lines.append(f"{name}: {tasks}, class order {order} ({spec.order_name()})")
     counts = {side: _counts(found, spec) for side, found in labels.items()}
-    for side, found in counts.items():
-        spread = f"smallest {min(found)}, median {int(np.median(found))}, largest {max(found)}"
-        lines.append(f"  {side} images a task: {spread}; {sum(found)} in all")
+    for side, images in counts.items():
+        spread = f"smallest {min(images)}, median {int(np.median(images))}, largest {max(images)}"
+        lines.append(f"  {side} images a task: {spread}; {sum(images)} in all")
     batch = spec.options.get("batch", 1)
     small = sum(count < batch for count in counts["training"])
     if small:

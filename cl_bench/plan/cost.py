@@ -86,7 +86,7 @@ class Shapes:
         spec = record.spec
         shape = self._by_weights.get((spec.weights_sha256, spec.backbone.image_size))
         try:
-            return shape and self._grown(spec, shape, record.tasks[0].training_images)
+            return None if shape is None else self._grown(spec, shape, record.tasks[0].training_images)
         except (InputError, ValidationError):
             return None
 
@@ -175,7 +175,9 @@ class Measured:
     """
 
     def __init__(self, records: Iterable[RunRecord], machine: str, shapes: Shapes):
-        self._learning, self._predicting, self._memory = {}, {}, {}
+        self._learning: dict[str, list[float]] = {}
+        self._predicting: dict[str, list[float]] = {}
+        self._memory: dict[str, float] = {}
         for record in records:
             where = record.environments[-1] if record.environments else {}
             seen, tested = sum(task.images_seen for task in record.tasks), _tested(record)

@@ -1,5 +1,7 @@
 """Spreads a request over groups, grids, benchmarks and backbones: one request for each benchmark."""
 
+from typing import Any
+
 from cl_bench import splits
 from cl_bench.config import unknown
 from cl_bench.errors import InputError
@@ -67,7 +69,7 @@ def parts(request: Request) -> list[Request]:
     backbones = listed(request.backbone) if request.backbone else [None]
     if len(backbones) > 1 and (request.weights or request.image_size):
         raise InputError("weights and image_size belong to one backbone; leave them out or name one backbone")
-    single = {"methods": methods, "benchmarks": None, "grid": {}}
+    single: dict[str, Any] = {"methods": methods, "benchmarks": None, "grid": {}}
     found = [
         request.model_copy(
             update={**single, "dataset": dataset, "splits": _shown(request, cuts), "backbone": backbone}

@@ -15,8 +15,10 @@ from cl_bench.records.states import STATES, State, of_plan
 from cl_bench.records.store import Store
 from cl_bench.run.shared_first_task import first_tasks
 
-HEAD = ("state", "run id", "method", "benchmark", "seed")
-HEAD += ("forward-eq.", "images", "trained", "kept", "passes", "peak memory", "time")
+HEAD = (
+    "state", "run id", "method", "benchmark", "seed",
+    "forward-eq.", "images", "trained", "kept", "passes", "peak memory", "time",
+)  # fmt: skip
 FIRST_NUMBER = HEAD.index("forward-eq.")
 
 
@@ -74,8 +76,12 @@ def forecast(
         lines.append(f"time: unknown for {unknown} runs {until}")
     else:
         lines.append(f"time: about {duration(seconds / at_a_time)} with {len(where)} runs at a time")
-    totals = {"forward_equivalents": left.forwards, "images": left.images, "saved": saved.forwards}
-    totals["seconds"] = None if unknown else seconds / at_a_time
+    totals = {
+        "forward_equivalents": left.forwards,
+        "images": left.images,
+        "saved": saved.forwards,
+        "seconds": None if unknown else seconds / at_a_time,
+    }
     return Forecast(lines, {"runs": runs, "to_do": totals})
 
 
@@ -119,8 +125,14 @@ def _row(
     """The words under `HEAD`."""
     what = (state.words, spec.run_id(), spec.label, spec.benchmark_key(), spec.seed_name())
     left = (short(rest.forwards), short(rest.images), short(cost.parameters), size(cost.stored_bytes))
-    left += (str(cost.prediction_passes),)
-    return *what, *left, "–" if memory is None else size(memory), "–" if takes is None else duration(takes)
+    passes = str(cost.prediction_passes)
+    return (
+        *what,
+        *left,
+        passes,
+        "–" if memory is None else size(memory),
+        "–" if takes is None else duration(takes),
+    )
 
 
 def _values(

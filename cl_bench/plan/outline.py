@@ -1,6 +1,7 @@
 """Methods as planning sees them: shapes without numbers, so nothing large is made before a run starts."""
 
 import copy
+from typing import Any
 
 import torch
 from torch import nn
@@ -18,13 +19,13 @@ MOST_BYTES = 1e12  # what a method may need besides the network: more is a slip 
 
 def of(backbone: Backbone) -> Backbone:
     """The backbone's shape: the same but for tensors, which have no content (single numbers keep theirs)."""
-    bare = {}  # what `copy.deepcopy` knows the copies of: by identity
+    bare: dict[int, Any] = {}  # what `copy.deepcopy` knows the copies of: by identity
     for value in backbone.parameters():
         if value.numel() > 1:
             bare[id(value)] = nn.Parameter(value.to("meta"), requires_grad=False)
-    for value in backbone.buffers():
-        if value.numel() > 1:
-            bare[id(value)] = value.to("meta")
+    for kept in backbone.buffers():
+        if kept.numel() > 1:
+            bare[id(kept)] = kept.to("meta")
     return copy.deepcopy(backbone, bare)
 
 

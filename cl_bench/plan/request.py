@@ -144,8 +144,10 @@ def parse_duration(text: str) -> float:
     return float(sum(int(part) * unit for part, unit in seconds))
 
 
-CARRIED = ("order", "init_seed", "data_seed", "backbone", "weights", "image_size")
-CARRIED += ("limit", "validation", "preset", "augmenter")
+CARRIED = (
+    "order", "init_seed", "data_seed", "backbone", "weights", "image_size", "limit", "validation", "preset",
+    "augmenter",
+)  # fmt: skip
 
 
 def single_run(

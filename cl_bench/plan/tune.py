@@ -31,8 +31,15 @@ class Point:
 
     def mean(self, metric: str, conventions: Conventions) -> float | None:
         """Mean over seeds, as a fraction; None where the metric does not exist."""
-        values = [MEASURES[metric](record, conventions) for record in self.records]
-        return None if None in values else metrics.mean_and_spread(values)[0]
+        found = [MEASURES[metric](record, conventions) for record in self.records]
+        values = [value for value in found if value is not None]
+        return None if len(values) < len(found) else metrics.mean_and_spread(values)[0]
+
+    def accuracy(self, conventions: Conventions) -> float:
+        """Mean over seeds, as a fraction."""
+        found = self.mean("accuracy", conventions)
+        assert found is not None
+        return found
 
 
 def read_grid(path: Path) -> dict[str, list]:
@@ -75,7 +82,7 @@ def choose(tried: Sequence[Point], conventions: Conventions) -> dict[str, Point]
     best: dict[str, Point] = {}
     for point in tried:
         known = best.get(point.method)
-        if known is None or point.mean("accuracy", conventions) > known.mean("accuracy", conventions):
+        if known is None or point.accuracy(conventions) > known.accuracy(conventions):
             best[point.method] = point
     return best
 
@@ -121,15 +128,15 @@ def settings_file(
     methods = []
     for point in chosen.values():
         [(name, options)] = parse_methods(point.records[0].spec.label)
-        settings = {key: [value] for key, value in {**options, **point.options}.items()}
-        methods.append(method_text(name, settings))
+        single = {key: [value] for key, value in {**options, **point.options}.items()}
+        methods.append(method_text(name, single))
     accuracy = metrics.ACCURACY_CONVENTIONS[conventions.accuracy]
     name = escape.one_line(specs[0].benchmark_name())
     head = [f"# chosen by cl-bench tune: highest mean accuracy ({accuracy}) over seeds {', '.join(seeds)}"]
     head.append(f"# on {name}, backbone {specs[0].backbone.name}")
     head += [f"# {key} tried: {', '.join(map(format_option, tried))}" for key, tried in grid.items()]
     for point in chosen.values():
-        mean = metrics.percent(point.mean("accuracy", conventions))
+        mean = metrics.percent(point.accuracy(conventions))
         head.append(f"# {point.method}: accuracy {mean} %")
     settings = {"methods": ",".join(methods), **values}
     return "\n".join([*head, yaml.safe_dump(settings, sort_keys=False, width=1000)])

@@ -16,7 +16,8 @@ def hints(specs: Sequence[RunSpec], store: Store, any_precision: bool) -> list[s
     `any_precision` says whether runs in another precision than theirs count as equal. Raises as `summaries`.
     """
     there = summaries(store)
-    known, by_twin = {summary.folder for summary in there}, {}
+    known = {summary.folder for summary in there}
+    by_twin: dict[str, list[Summary]] = {}
     for summary in there:
         if summary.twin:
             by_twin.setdefault(summary.twin, []).append(summary)
@@ -33,8 +34,9 @@ def _equal(spec: RunSpec, twins: Sequence[Summary], store: Store, any_precision:
     fitting = []
     for twin in twins:
         record = store.in_folder(store.root / "runs" / twin.folder)
-        equal = isinstance(record, RunRecord) and _same_options(spec, record.spec)
-        if equal and (any_precision or record.spec.precision == spec.precision):
+        if not isinstance(record, RunRecord) or not _same_options(spec, record.spec):
+            continue
+        if any_precision or record.spec.precision == spec.precision:
             fitting.append(record.spec)
 
     def newer(found: RunSpec) -> tuple:
