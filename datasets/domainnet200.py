@@ -18,8 +18,8 @@ SUMMARY = (
 )
 ASKS = {
     "domainnet": "three data sets of continual learning bear this name: domainnet200 (200 classes, one "
-    "domain each; ESN, CPrompt, NSP2), the 345 classes over all six domains, and the six domains learned "
-    "one after the other with the same classes; cl-bench has domainnet200"
+    "domain each; ESN, CPrompt, NSP2), domainnet345 (the 345 classes over all six domains; CODA-Prompt, "
+    "LAE), and the six domains learned one after the other with the same classes, which cl-bench has not"
 }
 COMMIT = "0d9c5475e2be2487fa20be2bc7b51379ab68b893"
 LISTS_URL = f"https://raw.githubusercontent.com/zugexiaodui/VPTinNSforCL/{COMMIT}/tools"

@@ -11,10 +11,13 @@ from cl_bench.errors import InputError
 
 @dataclass(frozen=True)
 class Published:
-    """A file of the data set's split: where it is published and its sha256."""
+    """A file of the data set's split: where it is published and its sha256.
+
+    Without one it is the file's at its first use, see `cl_bench.data.download.fetch_unpublished`.
+    """
 
     url: str
-    sha256: str
+    sha256: str | None = None
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,11 @@ def own_folder(name: str) -> Path:
     return data_folder(".prepared") / name
 
 
+def archives_path(name: str) -> Path:
+    """Sizes and digests of files whose digest nobody publishes, as they were at their first use."""
+    return own_folder(name) / "archives.json"
+
+
 def list_path(name: str, published: Published) -> Path:
     return own_folder(name) / published.url.rsplit("/", 1)[1]
 
@@ -41,11 +49,15 @@ def notes_path(name: str, root: Path) -> Path:
 
 
 def read_notes(path: Path) -> dict:
-    """ "files": path -> [bytes, sha256], their "base", and the "digest" of them all. Raises InputError."""
+    """ "files": path -> [bytes, sha256], their "base", and the "digest" of them all. Raises InputError.
+
+    "lists": sha256 of the split lists as they were read.
+    """
     try:
         facts = json.loads(path.read_text(encoding="utf-8"))
         files = {str(name): [int(found[0]), str(found[1])] for name, found in facts["files"].items()}
-        return {"files": files, "base": str(facts["base"]), "digest": str(facts["digest"])}
+        lists = {str(key): str(digest) for key, digest in facts.get("lists", {}).items()}
+        return {"files": files, "base": str(facts["base"]), "digest": str(facts["digest"]), "lists": lists}
     except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
         reason = f"cannot be read ({type(error).__name__}); remove it and prepare again"
         raise InputError(f"{path}, the notes of what was prepared, {reason}") from error

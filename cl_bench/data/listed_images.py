@@ -40,11 +40,12 @@ class ListedImages(Decoded):
         notes = notes_path(self.name, root)
         if not notes.exists() or not all(path.exists() for path in lists.values()):
             raise InputError(f"{self.name} in {root} has not been prepared; {again}")
+        facts = read_notes(notes)
+        self._lists = {key: hashlib.sha256(path.read_bytes()).hexdigest() for key, path in lists.items()}
         for key, path in lists.items():
-            if hashlib.sha256(path.read_bytes()).hexdigest() != self.LISTS[key].sha256:
+            if self._lists[key] != (self.LISTS[key].sha256 or facts["lists"].get(key)):
                 other = "is not the published list (its sha256 differs)"
                 raise InputError(f"{path} {other}; move it away and {again}")
-        facts = read_notes(notes)
         self._files, self._base = facts["files"], Path(facts["base"])
         self._digest, self._again = facts["digest"], again
         texts = {key: path.read_text(encoding="utf-8") for key, path in lists.items()}
@@ -90,7 +91,7 @@ class ListedImages(Decoded):
     def manifest(self) -> dict:
         """Digests of the split lists and of all listed files' bytes, and how they are decoded."""
         return {
-            "lists": {side: published.sha256 for side, published in self.LISTS.items()},
+            "lists": self._lists,
             "files": self._digest,
             "decoding": DECODING,
         }

@@ -8,7 +8,7 @@ from pathlib import Path
 from cl_bench.config import canonical_json
 from cl_bench.data.cache import data_folder
 from cl_bench.data.fingerprints import Fingerprints
-from cl_bench.data.listed_files import Archive, list_path, notes_path, own_folder, read_notes
+from cl_bench.data.listed_files import Archive, archives_path, list_path, notes_path, read_notes
 from cl_bench.data.listed_images import ListedImages
 from cl_bench.errors import InputError
 from cl_bench.files import write_atomically
@@ -21,14 +21,11 @@ def prepare(source: type[ListedImages], root: Path | None, say: Callable[[str], 
     unpacked, and downloaded first, only when they are not there. Raises InputError for whatever is missing or
     has changed.
     """
-    from cl_bench.data.download import fetch  # requests takes a while to import
-
     root = (data_folder(source.name) if root is None else root).resolve()
-    texts = {}
-    for key, published in source.LISTS.items():
-        path = fetch(published.url, list_path(source.name, published), f"sha256:{published.sha256}")
-        texts[key] = path.read_text(encoding="utf-8")
+    lists = _fetched_lists(source)
+    texts = {key: path.read_text(encoding="utf-8") for key, path in lists.items()}
     wanted = dict.fromkeys(relative for side in source.split(texts).values() for relative, _ in side)
+    _remember_lists(source, lists)
     base = _base(root, source, wanted)
     if base is None:
         base = root
@@ -40,8 +37,33 @@ def prepare(source: type[ListedImages], root: Path | None, say: Callable[[str], 
     if notes.exists():
         _require_unchanged(files, notes, root, base)
     digest = hashlib.sha256(canonical_json(files).encode()).hexdigest()
-    write_atomically(notes, json.dumps({"base": str(base), "digest": digest, "files": files}).encode())
+    read = {key: hashlib.sha256(path.read_bytes()).hexdigest() for key, path in lists.items()}
+    facts = {"base": str(base), "digest": digest, "lists": read, "files": files}
+    write_atomically(notes, json.dumps(facts).encode())
     say(f"{base} holds all {len(files)} images of {source.name}; digest {digest[:12]}")
+
+
+def _fetched_lists(source: type[ListedImages]) -> dict[str, Path]:
+    """The split lists, downloaded where they are missing, and verified."""
+    from cl_bench.data.download import fetch, fetch_unpublished  # requests takes a while to import
+
+    found = {}
+    for key, published in source.LISTS.items():
+        path = list_path(source.name, published)
+        if published.sha256:
+            found[key] = fetch(published.url, path, f"sha256:{published.sha256}")
+        else:
+            found[key] = fetch_unpublished(published.url, path, archives_path(source.name))
+    return found
+
+
+def _remember_lists(source: type[ListedImages], lists: dict[str, Path]) -> None:
+    """Note the digests of lists that nobody publishes one of, once they have proved good."""
+    from cl_bench.data.download import remember
+
+    for key, published in source.LISTS.items():
+        if not published.sha256:
+            remember(published.url, lists[key], archives_path(source.name))
 
 
 def _base(root: Path, source: type[ListedImages], wanted: Collection[str]) -> Path | None:
@@ -61,7 +83,7 @@ def _complete(
     members = [relative.removeprefix(inside) for relative in wanted if relative.startswith(inside)]
     if all((root / archive.folder / member).is_file() for member in members):
         return
-    target, manifest = root / archive.url.rsplit("/", 1)[1], own_folder(name) / "archives.json"
+    target, manifest = root / archive.url.rsplit("/", 1)[1], archives_path(name)
     if archive.digest:
         fetch(archive.url, target, archive.digest)
     else:
