@@ -40,7 +40,8 @@ def draw(transform: Transform, sizes: np.ndarray, key: tuple, indices: np.ndarra
     operations, magnitudes = np.full((2, len(indices)), "", object), np.zeros((2, len(indices)))
     if transform.augment in POLICIES:
         _draw_operations(policies(POLICIES[transform.augment]), sizes, numbers, operations, magnitudes)
-    boxes = crops(sizes, transform.crop_scale, *np.split(numbers[:, 8:], 2, axis=1), top, left)
+    area, aspect = np.split(numbers[:, 8:], 2, axis=1)
+    boxes = crops(sizes, transform.crop_scale, area, aspect, top, left)
     return Draws(operations, magnitudes, boxes, (flip < 0.5) & (transform.augment == "crop-flip"))
 
 
@@ -87,7 +88,7 @@ def magnitude(name: str, bins: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     return _spaced(np.float32(LARGEST.get(name, 0)), index)
 
 
-def _spaced(largest: np.ndarray, index: np.ndarray) -> np.ndarray:
+def _spaced(largest: np.ndarray | np.float32, index: np.ndarray) -> np.ndarray:
     """Value `index` of BINS evenly spaced ones from 0 to `largest`, as torch.linspace rounds them."""
     step = largest / np.float32(BINS - 1)
     up, down = step * index.astype(np.float32), largest - step * (BINS - 1 - index).astype(np.float32)

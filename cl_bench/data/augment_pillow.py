@@ -5,7 +5,7 @@ number of processes matters.
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from functools import cache
 from multiprocessing import get_context
@@ -19,8 +19,10 @@ from torchvision.transforms import AutoAugmentPolicy, InterpolationMode
 from cl_bench.config import Transform
 from cl_bench.data.augment_draws import POLICIES
 
+Images = np.ndarray | list[np.ndarray]  # of one size, or of differing sizes
 
-def augmented(images: Sequence[np.ndarray], transform: Transform, size: int, seeds: list[int]) -> np.ndarray:
+
+def augmented(images: Images, transform: Transform, size: int, seeds: list[int]) -> np.ndarray:
     """uint8 images B x (h, w, 3) -> (B, size, size, 3).
 
     AutoAugment (bilinear) if the transform names a policy, a random resized crop and, for "crop-flip", a
@@ -45,7 +47,7 @@ def augmented(images: Sequence[np.ndarray], transform: Transform, size: int, see
 
 
 def augmented_batches(
-    batches: Iterable[tuple[Sequence[np.ndarray], list[int]]], transform: Transform, size: int, processes: int
+    batches: Iterable[tuple[Images, list[int]]], transform: Transform, size: int, processes: int
 ) -> Iterator[np.ndarray]:
     """`augmented` of each batch of images and seeds, in processes that work on the next one meanwhile."""
     if processes == 1:

@@ -38,5 +38,7 @@ class Batch:
         return [self._part(slice(start, start + size)) for start in range(0, len(self), size)]
 
     def _part(self, rows: slice) -> "Batch":
-        optional = (self.labels, self.known, self.turns)
-        return Batch(self.images[rows], *(None if values is None else values[rows] for values in optional))
+        labels = None if self.labels is None else self.labels[rows]
+        known = None if self.known is None else self.known[rows]
+        turns = None if self.turns is None else self.turns[rows]
+        return Batch(self.images[rows], labels, known, turns)

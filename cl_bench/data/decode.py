@@ -9,14 +9,15 @@ vanish, is refused. `as_published` is what published code does with its own imag
 import io
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
 
 from cl_bench.console import bar
 from cl_bench.devices import cores
@@ -74,7 +75,7 @@ def readable(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def opened(path: Path, content: bytes | None = None) -> Iterator[Image.Image]:
+def opened(path: Path, content: bytes | None = None) -> Iterator[ImageFile.ImageFile]:
     """The image before its pixels are read; `content` are the file's bytes where they are known already."""
     with readable(path), Image.open(path if content is None else io.BytesIO(content)) as image:
         if image.width * image.height > LARGEST:
@@ -110,13 +111,14 @@ def as_seen(path: Path, content: bytes, bits: int) -> tuple[Image.Image, int]:
 
     `bits` is the depth of gray values of more than 8 bits: the largest of the image set. Raises InputError.
     """
-    with opened(path, content) as image:
+    with opened(path, content) as file:
+        image: Image.Image = file
         done = FIRST_FRAME if getattr(image, "is_animated", False) else 0
         if done:
             image.seek(0)
         turned = _is_turned(image, content)
         # Pillow keeps the upper 8 of 16 bits a color
-        upper_half = image.mode in ("RGB", "RGBA", "CMYK") and ";16" in str(image.tile)
+        upper_half = image.mode in ("RGB", "RGBA", "CMYK") and ";16" in str(file.tile)
         image.load()
         if turned:
             image, done = ImageOps.exif_transpose(image), done | TURNED
@@ -127,7 +129,7 @@ def as_seen(path: Path, content: bytes, bits: int) -> tuple[Image.Image, int]:
             done |= DEEP
         if _is_transparent(image):
             layered = image.convert("LA" if image.mode == "La" else "RGBA").convert("RGBA")
-            done |= OVER_WHITE if layered.getextrema()[3][0] < 255 else 0
+            done |= OVER_WHITE if _extrema(layered)[3][0] < 255 else 0
             return _over_white(path, layered), done
         return image.convert("RGB"), done | (CMYK if image.mode == "CMYK" else 0)
 
@@ -139,6 +141,16 @@ def _is_turned(image: Image.Image, content: bytes) -> bool:
     return image.getexif().get(ORIENTATION, 1) in range(2, 9)
 
 
+def _tiff_tags(image: Image.Image) -> Mapping[int, Any]:
+    """The tags of a TIFF file; of others, and of images that were made of one, there are none."""
+    return getattr(image, "tag_v2", {}) if image.format == "TIFF" else {}
+
+
+def _extrema(image: Image.Image) -> tuple[tuple[int, int], ...]:
+    """Lowest and highest value of every band, of which there are several."""
+    return cast(tuple[tuple[int, int], ...], image.getextrema())
+
+
 def _is_deep(image: Image.Image) -> bool:
     return image.mode.startswith(("I", "F"))
 
@@ -147,7 +159,7 @@ def _gray(path: Path, image: Image.Image) -> np.ndarray:
     """Gray values of more than 8 bits. Raises InputError where it is not known which of them is white."""
     if image.mode == "F":
         raise InputError(f"{path} has floating-point values, {NO_WHITE}")
-    if "transparency" in image.info or (image.format == "TIFF" and image.tag_v2.get(262) == 0):
+    if "transparency" in image.info or _tiff_tags(image).get(262) == 0:
         unusual = "16-bit gray values with a transparent one or with white as 0"
         raise InputError(f"{path} has {unusual}; save it with 8 bits")
     values = np.asarray(image)
@@ -162,7 +174,7 @@ def _bits_used(path: Path, image: Image.Image) -> int:
     if image.format in ("PPM", "JPEG2000"):  # Pillow has scaled them to 16 bits by the file's own maximum
         return 16
     needed = next(bits for bits in BIT_DEPTHS if values.max() < 1 << bits)
-    named = image.tag_v2.get(258, (0,))[0] if image.format == "TIFF" else 0
+    named = _tiff_tags(image).get(258, (0,))[0]
     return max(needed, named if named < 16 else 0)
 
 
@@ -171,7 +183,7 @@ def _shallow(path: Path, image: Image.Image, bits: int) -> Image.Image:
 
 
 def _require_full_range(path: Path, image: Image.Image) -> None:
-    highest = [high for _, high in image.getextrema()]
+    highest = [high for _, high in _extrema(image)]
     # a shape in the alpha channel alone may be black
     ink_alone = image.mode == "RGBA" and not any(highest[:3]) and highest[3] >= 64
     if max(highest[:3]) < 64 and not ink_alone:
@@ -195,7 +207,7 @@ def _over_white(path: Path, layered: Image.Image) -> Image.Image:
 
 
 def _is_even(image: Image.Image) -> bool:
-    return all(low == high for low, high in image.getextrema())
+    return all(low == high for low, high in _extrema(image))
 
 
 def stream_npy(path: Path, shape: tuple[int, ...], arrays: Iterable[np.ndarray]) -> None:

@@ -8,7 +8,7 @@ does, and kept at the network's size.
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Generic, TypeVar
 
 import numpy as np
 from PIL import Image
@@ -24,14 +24,17 @@ from cl_bench.errors import InputError
 SHORT_SIDE = 256  # pixels, of stored training images
 
 
-class Decoded(Source):
+Key = TypeVar("Key", bound=Hashable)  # what a source needs to know of an image to open it
+
+
+class Decoded(Source, Generic[Key]):
     """A source whose images are decoded into caches; subclasses list them and open one at a time."""
 
     # whether images of one size, all small, are kept as they are and resized where they are used
     SMALL_AS_THEY_ARE: ClassVar[bool] = True
 
     @abstractmethod
-    def keys(self, side: str) -> Sequence[Hashable]:
+    def keys(self, side: str) -> Sequence[Key]:
         """What `opened` and `size` need to know of every image of the "train" or "test" side, in order."""
 
     @abstractmethod
@@ -39,11 +42,11 @@ class Decoded(Source):
         """Labels in the same order."""
 
     @abstractmethod
-    def opened(self, key: Hashable) -> Image.Image:
+    def opened(self, key: Key) -> Image.Image:
         """The image in RGB, after its bytes were found to be those of the manifest; called in threads."""
 
     @abstractmethod
-    def size(self, key: Hashable) -> tuple[int, int]:
+    def size(self, key: Key) -> tuple[int, int]:
         """(width, height) of what `opened` returns, sooner; called in threads."""
 
     def images(self, side: str) -> ImageSet:
@@ -92,7 +95,7 @@ class Decoded(Source):
 
     def _write_ready(self, side: str, folder: Path, transform: Transform, image_size: int) -> None:
 
-        def evaluated(key: Hashable) -> np.ndarray:
+        def evaluated(key: Key) -> np.ndarray:
             return evaluation_image(self.opened(key), transform, image_size)
 
         keys = self.keys(side)

@@ -6,6 +6,7 @@ import tarfile
 import uuid
 import zipfile
 from collections.abc import Callable, Collection, Iterator
+from functools import partial
 from pathlib import Path, PurePosixPath
 
 import pooch
@@ -170,7 +171,7 @@ def _require_space(archive: Path, name: str, size: int, root: Path) -> None:
         raise InputError(f"{archive}: {name!r} has {sizes}; free space or remove the archive")
 
 
-def _members(archive: Path) -> Iterator[tuple[str, int, Callable[[Path], None]]]:
+def _members(archive: Path) -> Iterator[tuple[str, int, Callable[[Path], object]]]:
     """(name, bytes, function that extracts it below a folder) of every file; none leaves that folder."""
     if zipfile.is_zipfile(archive):
         with zipfile.ZipFile(archive) as zipped:
@@ -180,11 +181,11 @@ def _members(archive: Path) -> Iterator[tuple[str, int, Callable[[Path], None]]]
                     outside = f"{item.filename!r} is outside the destination"
                     raise InputError(f"{archive} holds an unsafe member and was not unpacked: {outside}")
                 if not item.is_dir():
-                    yield item.filename, item.file_size, lambda below, item=item: zipped.extract(item, below)
+                    yield item.filename, item.file_size, partial(zipped.extract, item)
         return
     with tarfile.open(archive) as tar:
-        for item in tar:
-            safe = tarfile.data_filter(item, "/destination")
+        for member in tar:
+            safe = tarfile.data_filter(member, "/destination")
             if safe.isfile():
                 name = safe.name.removeprefix("./")
-                yield name, safe.size, lambda below, item=item: tar.extract(item, below, filter="data")
+                yield name, safe.size, partial(tar.extract, member, filter="data")

@@ -20,9 +20,12 @@ class Ragged:
 
     def __getitem__(self, rows: int | np.ndarray) -> np.ndarray | list[np.ndarray]:
         if isinstance(rows, np.ndarray):
-            return [self[int(row)] for row in rows]
-        height, width = (int(length) for length in self.sizes[rows])
-        end = int(self._ends[rows])
+            return [self._image(int(row)) for row in rows]
+        return self._image(rows)
+
+    def _image(self, row: int) -> np.ndarray:
+        height, width = (int(length) for length in self.sizes[row])
+        end = int(self._ends[row])
         return self._pixels[end - height * width * 3 : end].reshape(height, width, 3)
 
 
@@ -39,11 +42,11 @@ class ImageSet:
     ready: bool = False  # whether the images are resized and cropped to the network's input already
 
     def __post_init__(self):
-        equal = isinstance(self.images, np.ndarray)
-        if equal and (self.images.dtype != np.uint8 or self.images.ndim != 4 or self.images.shape[-1] != 3):
-            raise ValueError(
-                f"images must be (N, H, W, 3) uint8, got {self.images.shape} {self.images.dtype}"
-            )
+        images = self.images
+        if isinstance(images, np.ndarray) and (
+            images.dtype != np.uint8 or images.ndim != 4 or images.shape[-1] != 3
+        ):
+            raise ValueError(f"images must be (N, H, W, 3) uint8, got {images.shape} {images.dtype}")
         count = len(self.images if self.rows is None else self.rows)
         if self.labels.shape != (count,):
             raise ValueError(f"{count} images but labels of shape {self.labels.shape}")
@@ -90,6 +93,7 @@ def _sizes(side: ImageSet) -> np.ndarray:
     rows = np.arange(len(side.labels)) if side.rows is None else side.rows
     if isinstance(side.images, Ragged):
         return side.images.sizes[rows]
+    assert isinstance(side.images, np.ndarray)  # nothing is moved twice
     return np.tile(np.array(side.images.shape[1:3]), (len(rows), 1))
 
 
@@ -99,6 +103,7 @@ def _moved(side: ImageSet, device: torch.device, images: int = 1024) -> ImageSet
     pixels, end = torch.empty((int(sizes.prod(axis=1).sum()), 3), dtype=torch.uint8, device=device), 0
     for start in range(0, len(side), images):
         found = side.pixels(np.arange(start, min(start + images, len(side))))
+        assert not isinstance(found, Frames)  # nothing is moved twice
         part = torch.from_numpy(packed(found)[0] if isinstance(found, list) else found.reshape(-1, 3))
         pixels[end : end + len(part)] = part.to(device)
         end += len(part)

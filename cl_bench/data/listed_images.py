@@ -25,7 +25,7 @@ from cl_bench.errors import InputError
 DECODING = "as published, 1"  # raise it when the same files decode to other pixels
 
 
-class ListedImages(Decoded):
+class ListedImages(Decoded[str]):
     """A source whose files and split are given by lists; subclasses say where those are and how they read."""
 
     SMALL_AS_THEY_ARE = False

@@ -40,7 +40,8 @@ def resolve(text: str | None, run_seed: int, class_names: Sequence[str]) -> tupl
     are learned; or "positions:FILE", where line c has the place of class c in that order. The kind is "nsp2",
     "pilot", "natural" or "file:<digest of the order>"; the first two have a seed. Raises InputError.
     """
-    kind, _, number = (text or f"{SHUFFLED}:{run_seed}").partition(":")
+    written = text or f"{SHUFFLED}:{run_seed}"
+    kind, _, number = written.partition(":")
     if whole_number(kind) is not None and not number:
         kind, number = SHUFFLED, kind
     seed = whole_number(number)
@@ -48,13 +49,13 @@ def resolve(text: str | None, run_seed: int, class_names: Sequence[str]) -> tupl
         return SHUFFLED, seed, class_order(len(class_names), seed)
     if kind == PILOT and seed is not None and seed < 2**32:
         return PILOT, seed, pilot_order(len(class_names), seed)
-    if text == NATURAL:
+    if written == NATURAL:
         return NATURAL, None, list(range(len(class_names)))
     if kind == POSITIONS:
         places = _from_file(Path(number), [str(place) for place in range(len(class_names))])
         order = np.argsort(places).tolist()
     else:
-        order = _from_file(Path(text), class_names)
+        order = _from_file(Path(written), class_names)
     return f"file:{hashlib.sha256(repr(order).encode()).hexdigest()[:8]}", None, order
 
 

@@ -53,7 +53,7 @@ class Preprocess:
         """Whether other processes augment the images."""
         return self.transform.augment != "none" and self.transform.augmenter == "torchvision"
 
-    def plain(self, images: np.ndarray | Frames, ready: bool = False) -> Tensor:
+    def plain(self, images: Images, ready: bool = False) -> Tensor:
         """Evaluation input (B, 3, S, S) of uint8 images (B, h, w, 3), normalized as the checkpoint was.
 
         Antialiased resize and central crop are Pillow's; `ready` images have the right size already.
@@ -74,7 +74,8 @@ class Preprocess:
         return Frames(uploaded(framed(images), self.device), sizes)
 
     def _resized(self, pixels: Tensor) -> Tensor:
-        height, width = evaluation_size(pixels.shape[-2:], self.size, self.transform.resize)
+        stored = (pixels.shape[-2], pixels.shape[-1])
+        height, width = evaluation_size(stored, self.size, self.transform.resize)
         mode = self.transform.interpolation
         # rows, then columns, each rounded to 8 bits: Pillow's order
         for shape in ((pixels.shape[-2], width), (height, width)):
@@ -106,7 +107,7 @@ class Preprocess:
         elif self.uses_pillow:
             from cl_bench.data.augment_pillow import augmented_batches  # torchvision takes a while to import
 
-            numbered = ((images, self._seeds(passes, indices)) for images, passes, indices in batches)
+            numbered = ((_at_hand(images), self._seeds(passes, at)) for images, passes, at in batches)
             for pixels in augmented_batches(numbered, self.transform, self.size, torch.get_num_threads()):
                 yield self.plain(pixels, ready=True)
         else:
@@ -124,6 +125,12 @@ class Preprocess:
         pixels = frames.pixels.permute(0, 3, 1, 2)
         pixels = augment_batch.augmented(pixels, frames.sizes, draws, self.size, interpolation)
         return pixels * self._scale + self._offset
+
+
+def _at_hand(images: Images) -> np.ndarray | list[np.ndarray]:
+    """Images that Pillow is to augment, which are never moved to the device before."""
+    assert not isinstance(images, Frames)
+    return images
 
 
 def image_sizes(images: Images) -> np.ndarray:

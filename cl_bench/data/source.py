@@ -4,7 +4,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -68,7 +68,7 @@ class Source(ABC):
     @classmethod
     def preset(cls, method: str) -> dict:
         """The data set's own training settings for a method."""
-        found = {}
+        found: dict[str, Any] = {}
         for pattern, values in cls.PRESET.items():
             found |= values if fnmatchcase(method, pattern) else {}
         return found
