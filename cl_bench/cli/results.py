@@ -207,6 +207,22 @@ def list_things(
 
 
 @app.command()
+def new(
+    kind: Annotated[Literal["method", "dataset"], typer.Argument(help="method or dataset")],
+    name: Annotated[str, typer.Argument(help="lower-case words with hyphens, such as my-method")],
+    folder: Annotated[
+        Path, Optional("--in", help="folder whose methods/, datasets/ and tests/ it is")
+    ] = Path(),
+) -> None:
+    """Start a method or a data set of your own: a plugin that runs, and its test, which passes."""
+    from cl_bench.plugins import scaffold
+
+    plugin, test = scaffold.start(f"{kind}s", name, folder)
+    output.say_lines(f"written: {path}" for path in (plugin, test))
+    output.say(f"try it: python -m pytest {test}")
+
+
+@app.command()
 def info(
     benchmark: Annotated[str | None, typer.Argument(help="such as glyphs/10")] = None,
     method: Annotated[str | None, typer.Argument(help="such as vpt-nsp2")] = None,
