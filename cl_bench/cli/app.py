@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -146,7 +146,7 @@ def exit_with(message: str, code: int) -> None:
 # what shells report for a command stopped with Ctrl-C; some versions of typer return it, others raise
 STOPPED = 130
 
-UsageError = typer.BadParameter.__base__
+UsageError: Any = typer.BadParameter.__base__  # which typer itself does not name
 
 
 def start(arguments: list[str] | None = None) -> None:
@@ -156,6 +156,7 @@ def start(arguments: list[str] | None = None) -> None:
     70 for a fault of this program, 130 when the user stopped it.
     """
     output.prepare()
+    code: int | str | None
     try:
         code = _carry_out(sys.argv[1:] if arguments is None else arguments)
     except SystemExit as leaving:

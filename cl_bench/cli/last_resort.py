@@ -32,17 +32,12 @@ def refused_path(error: Exception) -> str | None:
     """The path that the machine refuses, and why; None where the error is something else."""
     if isinstance(error, ValueError) and str(error).startswith("embedded null"):
         return "a path holds a zero byte; leave it out"
-    if (
-        isinstance(error, OSError)
-        and error.filename is None
-        and errno.errorcode.get(error.errno) in ("ENOSPC", "EDQUOT", "EIO")
-    ):
+    if not isinstance(error, OSError):
+        return None
+    code = errno.errorcode.get(error.errno or 0)
+    if error.filename is None and code in ("ENOSPC", "EDQUOT", "EIO"):
         return f"cannot write: {error.strerror}"
-    if (
-        isinstance(error, OSError)
-        and error.filename is not None
-        and errno.errorcode.get(error.errno) in REFUSALS
-    ):
+    if error.filename is not None and code in REFUSALS:
         return f"cannot use {user_text.short(os.fsdecode(error.filename))}: {error.strerror}"
     return None
 

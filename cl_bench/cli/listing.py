@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import cl_bench
 from cl_bench import splits
@@ -88,9 +88,9 @@ class SettingRow(NamedTuple):
 class _Asked(NamedTuple):
     """A method on a benchmark."""
 
-    source: type
+    source: type[Any]  # a `Source`, and below a `Method`
     plugin: registry.Plugin
-    kind: type
+    kind: type[Any]
     place: str  # the benchmark as presets name it
     online: bool
 

@@ -66,10 +66,8 @@ def _details(plugin: Plugin) -> list[str]:
     _, family, venue, passes, keeps = _cells(plugin)
     said = [f"family: {family}", f"venue: {venue}", f"passes: {passes}", f"keeps of old classes: {keeps}"]
     said += [f"groups: {', '.join(plugin.groups)}"] if plugin.groups else []
-    indent = {"initial_indent": "    ", "subsequent_indent": "    "}
-    text = [
-        line for part in (plugin.summary, "; ".join(said)) for line in textwrap.wrap(part, WIDTH, **indent)
-    ]
+    wrapper = textwrap.TextWrapper(WIDTH, initial_indent="    ", subsequent_indent="    ")
+    text = [line for part in (plugin.summary, "; ".join(said)) for line in wrapper.wrap(part)]
     return [_names(plugin), *text, *([f"    {plugin.path}"] if plugin.path else [])]
 
 

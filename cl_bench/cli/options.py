@@ -230,6 +230,6 @@ def takes_request(command: Callable) -> Callable:
         require_known(request)
         return command(request, **values)
 
-    wrapped.__signature__ = Signature([*shared, *own])
+    vars(wrapped)["__signature__"] = Signature([*shared, *own])
     wrapped.__annotations__ = {parameter.name: parameter.annotation for parameter in [*shared, *own]}
     return wrapped

@@ -217,7 +217,7 @@ def new(
     """Start a method or a data set of your own: a plugin that runs, and its test, which passes."""
     from cl_bench.plugins import scaffold
 
-    plugin, test = scaffold.start(f"{kind}s", name, folder)
+    plugin, test = scaffold.start("methods" if kind == "method" else "datasets", name, folder)
     output.say_lines(f"written: {path}" for path in (plugin, test))
     output.say(f"try it: python -m pytest {test}")
 
@@ -237,6 +237,6 @@ def info(
         )
     from cl_bench.cli import listing
 
-    output.say_lines(
-        listing.system_lines() if benchmark is None else listing.setting_lines(benchmark, method, preset)
-    )
+    if benchmark is None or method is None:
+        return output.say_lines(listing.system_lines())
+    output.say_lines(listing.setting_lines(benchmark, method, preset))

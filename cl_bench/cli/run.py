@@ -198,7 +198,7 @@ def tune(
         plan.specs, Store(results), launch, Console(stderr=True), sizes=plan.sizes
     )
     _name_failures(outcomes)
-    found = search.points(plan.specs, [outcome.record for outcome in outcomes], tried)
+    found = search.points(plan.specs, [outcome.record for outcome in outcomes if outcome.record], tried)
     chosen = search.choose(found, conventions)
     output.say(f"**{plan.specs[0].benchmark_name()}**\n\n{search.table(found, chosen, tried, conventions)}\n")
     for line in search.at_the_edge(chosen, tried):

@@ -49,7 +49,8 @@ def meanings(model: type[BaseModel]) -> dict[str, str]:
 
 
 def _remarks(source: str) -> dict[str, str]:
-    found, above = {}, []
+    found: dict[str, str] = {}
+    above: list[str] = []
     for line in source.splitlines():
         if line.startswith("    # "):
             above.append(line.strip("# "))

@@ -52,7 +52,8 @@ class Cluster:
             why = str(error).splitlines()[0] if str(error) else type(error).__name__
             silent = f"the scheduler {address} does not answer ({why})"
             raise InputError(f"{silent}; start one with `dask scheduler` and give its address") from None
-        self._address, self._monitor, self._lines = address, monitor, {}
+        self._address, self._monitor = address, monitor
+        self._lines: dict[str, Line] = {}
         self._client.subscribe_topic(TOPIC, self._progress)
         self.threads, self._compiled = threads, compiled
 

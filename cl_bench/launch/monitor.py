@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from typing import Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
@@ -21,6 +22,13 @@ POLL_SECONDS = 0.3
 BAR, LONGEST_BAR = 8, 24  # characters; longer where a terminal has room
 NOTES = 59  # characters of a line that are not the run's name, at most
 QUIET, USUAL, EVERY_PASS = -1, 0, 1  # how much is said
+
+
+class Follower(Protocol):
+    """Who waits for a run's process: a `Monitor`, or what stands in its place on another machine."""
+
+    def follow(self, spec: RunSpec, path: Path, process: subprocess.Popen) -> int:
+        """Wait for the process, which reports into the file `path`; returns its exit code."""
 
 
 class Monitor:
@@ -64,7 +72,7 @@ class Monitor:
     def update(self, run: str, done: float) -> None:
         """So much of a run is done: shown in the line of all."""
         self.overall.update(run, done)
-        if self._all is not None:
+        if self._bars is not None and self._all is not None:
             self._bars.update(self._all, completed=self.overall.done, note=self.overall.text())
 
     @contextmanager
@@ -119,7 +127,8 @@ class Line:
             called = short_name(spec, max(20, min(NOTES, monitor._console.width - NOTES)), monitor.several)
             self._bar = self._bars.add_task(visible(called), total=1.0, note="starting")
         self._first: float | None = None
-        self._start, self._last, self._learned = time.monotonic(), None, -1
+        self._start, self._learned = time.monotonic(), -1
+        self._last: dict | None = None
 
     def show(self, facts: dict) -> None:
         """Facts as `ProgressFile` writes them."""
@@ -132,7 +141,7 @@ class Line:
         if gained > 0:
             left = f", {duration((time.monotonic() - self._start) / gained * (1 - facts['done']))} left"
         self._monitor.update(self._spec.run_id(), facts["done"])
-        if self._bar is not None:
+        if self._bars is not None and self._bar is not None:
             right = "" if facts["accuracy"] is None else f", {facts['accuracy']:.1%}"
             note = f"task {facts['task']}/{facts['tasks']}{right}, {facts['images_per_second']:.0f}/s{left}"
             self._bars.update(self._bar, completed=facts["done"], note=note)
@@ -142,7 +151,7 @@ class Line:
 
     def close(self) -> None:
         """The run ended."""
-        if self._bar is not None:
+        if self._bars is not None and self._bar is not None:
             self._bars.remove_task(self._bar)
 
 

@@ -121,7 +121,7 @@ class _Workers:
     ):  # fmt: skip
         self._store, self._launch, self._monitor = store, launch, monitor
         self._cluster, self._starter, self._count = cluster, starter, len(pending)
-        self._places, machine = self._on_this_machine(pending) if cluster is None else self._on_cluster()
+        self._places, machine = self._on_cluster(cluster) if cluster else self._on_this_machine(pending)
         self._keys = {}
         if launch.share and machine:
             self._keys = starter.call("cl_bench.run.shared_first_task:first_tasks", pending, store, machine)
@@ -149,10 +149,10 @@ class _Workers:
         compiled = environment.compiles(launch.compiled, device)
         return found, call("cl_bench.environment:machine", device, threads, compiled)
 
-    def _on_cluster(self) -> tuple[list[Place], dict | None]:
+    def _on_cluster(self, cluster: "Cluster") -> tuple[list[Place], dict | None]:
         """As `_on_this_machine`, of the workers of a cluster."""
-        calls = min(self._count, self._launch.jobs or self._cluster.CALLS_AT_A_TIME)
-        return [self._cluster.place()] * calls, self._cluster.machine()
+        calls = min(self._count, self._launch.jobs or cluster.CALLS_AT_A_TIME)
+        return [cluster.place()] * calls, cluster.machine()
 
     def outcomes(self) -> Iterator[Outcome]:
         """The outcomes of the runs as they end."""
@@ -245,6 +245,6 @@ def _before(store: Store, spec: RunSpec) -> Outcome | None:
     state = state_of(store, spec)
     if state.name == "unreadable":
         return Outcome(spec, None, state.reason, False)
-    if state.name == "finished":
+    if state.name == "finished" and state.record is not None:
         return Outcome(spec, state.record.model_copy(update={"spec": spec}), None, False)
     return None  # what is damaged, the run itself sets aside and says so

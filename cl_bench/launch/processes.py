@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cl_bench.devices import Place
 from cl_bench.errors import InputError
-from cl_bench.launch.monitor import Monitor
+from cl_bench.launch.monitor import Follower
 from cl_bench.launch.warm_processes import Starter
 from cl_bench.records.spec import RunSpec
 from cl_bench.records.store import Store, write_spec
@@ -39,7 +39,7 @@ def carry_out(
     store: Store,
     place: Place,
     options: Sequence[str],
-    monitor: Monitor,
+    monitor: Follower,
     starter: Starter,
     more: bool,
 ) -> Ended:

@@ -171,8 +171,11 @@ def called(function: Callable[..., Result], threads: int, *arguments) -> Result:
     from concurrent.futures.process import BrokenProcessPool
     from multiprocessing import get_context
 
-    ended_quietly = {"initializer": signal.signal, "initargs": (signal.SIGINT, signal.SIG_DFL)}  # by Ctrl-C
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn"), **ended_quietly) as process:
+    by_default = (signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it quietly
+    context = get_context("spawn")
+    with ProcessPoolExecutor(
+        1, mp_context=context, initializer=signal.signal, initargs=by_default
+    ) as process:
         before = dict(os.environ)
         os.environ.update(run_environment(threads))
         try:

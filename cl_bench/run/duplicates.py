@@ -10,6 +10,7 @@ import numpy as np
 
 from cl_bench.data.cache import cached_files
 from cl_bench.data.decode import in_threads
+from cl_bench.data.device_images import Frames
 from cl_bench.data.images import ImageSet
 from cl_bench.data.source import Source
 from cl_bench.records.spec import RunSpec
@@ -46,7 +47,8 @@ def _digests(spec: RunSpec, source: Source, side: str) -> np.ndarray:
 
 
 def _together(images: ImageSet, rows: np.ndarray) -> bytes:
+    found = images.pixels(rows)
+    assert not isinstance(found, Frames)  # evaluated images as the data set has them
     return b"".join(
-        hashlib.sha256(str(pixels.shape).encode() + pixels.tobytes()).digest()
-        for pixels in images.pixels(rows)
+        hashlib.sha256(str(pixels.shape).encode() + pixels.tobytes()).digest() for pixels in found
     )

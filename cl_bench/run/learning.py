@@ -67,7 +67,8 @@ class Learning:
         self.record, self.store, self.method, self.stream = record, store, method, stream
         self.conditions, self.say, self.group = conditions, say, group
         self.spec, self.folder = record.spec, store.folder(record.spec)
-        self._tell, self._latest = progress, None
+        self._tell = progress
+        self._latest: Progress | None = None
         self.progress = _within(conditions.seconds, self._report)
         self.accuracy: float | None = None  # after the task before
         self.predictions: dict[str, np.ndarray] = {}
@@ -140,8 +141,8 @@ class Learning:
     def _work(self, passes: int) -> Work:
         """What the whole run does if all its tasks are like the one in progress."""
         classes = [len(self.stream.info(index).classes) for index in range(self.stream.num_tasks)]
-        tests, method = self.stream.test_sizes, self.method
-        tests = [sum(tests)] if self.spec.joint else tests
+        sizes, method = self.stream.test_sizes, self.method
+        tests = [sum(sizes)] if self.spec.joint else sizes
         predicting = max(1, method.prediction_passes - method.settled_passes)
         return Work(classes, tests, self._per_class, passes, predicting)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 from safetensors.torch import load, save
-from torch import Tensor
+from torch import Tensor, nn
 
 from cl_bench.files import write_atomically
 from cl_bench.plugins import registry
@@ -72,8 +72,9 @@ class StoredFirstTask(FirstTask):
         name = key(spec, machine)
         return FirstTask() if name is None else cls(folder(store, name), spec.run_id())
 
-    def fit(self, method: Method, trainer: Trainer, train: Callable[[], None]) -> None:
+    def fit(self, method: nn.Module, trainer: Trainer, train: Callable[[], None]) -> None:
         """Bring method and trainer to where `train()` leaves them: from the store, or by training."""
+        assert isinstance(method, Method)
         with self._alone() as facts:
             tensors = self._tensors("trained", facts)
             if tensors is None:
