@@ -90,7 +90,7 @@ def run(
     if failed:
         more = f", and {len(failed) - 1} more runs" if len(failed) > 1 else ""
         raise RunFailed(f"{failed[0]}{more}; the same call goes on with what is not finished")
-    return Runs(store, [outcome.record for outcome in outcomes])
+    return Runs(store, [outcome.record for outcome in outcomes if outcome.record])
 
 
 def _request(

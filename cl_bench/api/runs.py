@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -47,7 +48,8 @@ class Runs:
         return f"<{len(self)} runs in {self._store.root}{lacking}>"
 
     def _repr_html_(self) -> str:
-        return self.metrics()._repr_html_()
+        shown: Any = self.metrics()  # its types leave out what notebooks ask for
+        return shown._repr_html_()
 
     def table(self) -> pd.DataFrame:
         """A row a run: what it is, its state, every metric in every convention, its cost.

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from statistics import median
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +15,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from cl_bench.data.batch import Batch
-from cl_bench.data.stream import Stream
+from cl_bench.data.stream import Stream, Task
 from cl_bench.errors import InputError
 from cl_bench.nn.attention import explicit
 from cl_bench.nn.backbone import Backbone
@@ -30,15 +31,8 @@ PLAIN_BATCH = 100  # images of a batch of methods that have no setting for it
 COUNTED = 16  # images whose operations are counted: without fused attention a whole batch would not fit
 # as files of measurements call the parts of a step
 PARTS = (
-    "transfer",
-    "transform",
-    "forward",
-    "backward",
-    "gradient projection",
-    "optimiser",
-    "update projection",
-)
-
+    "transfer", "transform", "forward", "backward", "gradient projection", "optimiser", "update projection",
+)  # fmt: skip
 
 Projection = Callable[[Tensor], Tensor]
 
@@ -48,9 +42,16 @@ class _Timed(Trainer):
 
     seconds, images = 0.0, 0
 
-    def plain(self, *arguments, networks: int = 1, **options) -> Iterator[Batch]:
+    def plain(
+        self,
+        task: Task,
+        batch: int,
+        chosen: np.ndarray | None = None,
+        shared: bool = False,
+        networks: int = 1,
+    ) -> Iterator[Batch]:
         start = _now(self.device)
-        for part in super().plain(*arguments, networks=networks, **options):
+        for part in super().plain(task, batch, chosen, shared, networks):
             self.images += len(part) * networks
             yield part
         self.seconds += _now(self.device) - start
@@ -82,7 +83,7 @@ class Stopwatch:
             raise InputError(f"{spec.method} learns all classes at once, and has no second task; {advice}")
         self.device, self.backbone = device, self.method.backbone
         self.trainer = _Timed(self.spec.data_seed, device, self.spec.precision)
-        vit = self.backbone.vit
+        vit: Any = self.backbone.vit
         tokens = vit.patch_embed.num_patches + vit.num_prefix_tokens
         few = explicit(torch.empty(1, 1, tokens, 1, device=device))
         for block in vit.blocks:  # of the bare network; methods call a block's parts
@@ -93,7 +94,8 @@ class Stopwatch:
     def learn_first_task(self) -> float | None:
         """Seconds per image of the statistics after it; None for methods without."""
         self.method.learn(self.stream.task(0), self.trainer)  # that warms up
-        statistics = [self._end_task() for _ in range(3)]
+        found = [self._end_task() for _ in range(3)]
+        statistics = [seconds for seconds in found if seconds is not None]
         self.statistics_flops = _counted(self._end_task) / max(1, self.trainer.images)
         self.task = self.stream.task(1)
         self.method.grow(self.task)
@@ -102,7 +104,7 @@ class Stopwatch:
             self.method.begin_task(self.task, self.trainer)
         inputs, labels = self.stream.probe(1, 1, self.batch)
         self.inputs = inputs(np.arange(min(self.batch, len(labels))))
-        return None if None in statistics else median(statistics)
+        return median(statistics) if len(statistics) == len(found) else None
 
     def _end_task(self) -> float | None:
         """Seconds per image of what a copy of the method, on the same network, makes of a learned task."""
@@ -234,9 +236,9 @@ class _NoModules(nullcontext):
     parents = frozenset({"Global"})
 
 
-def _counted(step: Callable[[], None]) -> int:
+def _counted(step: Callable[[], object]) -> int:
     """Floating-point operations of a step; a CPU's fused attention, which is not counted, is off."""
-    counter = FlopCounterMode(display=False)
+    counter: Any = FlopCounterMode(display=False)
     counter.mod_tracker = _NoModules()
     with counter, sdpa_kernel(SDPBackend.MATH):
         step()

@@ -62,8 +62,9 @@ class Measured(BaseModel):
         how = self.precision + (", compiled" if self.environment.get("compiled") else "")
         network = f"{self.backbone}, {self.image_size} px, batch {self.batch}, {how}"
         beside = {"training": self._training(), "statistics": self._statistics()}
-        forward = self.images_per_second["bare forward"]
-        share = self.images_per_second["evaluation"] / forward
+        forward, evaluation = self.images_per_second["bare forward"], self.images_per_second["evaluation"]
+        assert forward is not None and evaluation is not None
+        share = evaluation / forward
         beside["evaluation"] = [f"{share:.2f} x the bare forward ({speed['bare forward']})"]
         lines = [f"{self.method} on {self.dataset} with {network}; {where}"]
         for part, (first, *others) in beside.items():
@@ -71,7 +72,7 @@ class Measured(BaseModel):
                 f"{part:12}{speed[part]:>18}   {first}".rstrip(),
                 *(f"{'':33}{more}" for more in others),
             ]
-        if self.training_ratio_to_bare_network is not None:
+        if self.training_ratio_to_bare_network is not None and self.flops_per_image is not None:
             shares = ", ".join(f"{name} {share:.1%}" for name, share in self.shares.items())
             peak, flops = f"{self.peak_flops / 1e9:,.0f} GFLOP/s", f"{self.flops_per_image / 1e9:,.2f} GFLOP"
             lines += [
