@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from cl_bench.config import BackboneSpec, unknown
 from cl_bench.errors import InputError
+from cl_bench.nn import hub
 from cl_bench.nn import weights as weight_files
 
 PREFIX = "open_clip:"
@@ -157,12 +158,11 @@ def _downloaded(name: str, model: str, tag: str) -> nn.Module:
     import open_clip
 
     try:
-        return open_clip.create_model(model, pretrained=tag, precision="fp32")
+        with hub.reached():
+            return open_clip.create_model(model, pretrained=tag, precision="fp32")
     except Exception as error:  # open_clip raises whatever its hub client does
         published = open_clip.get_pretrained_cfg(model, tag)
-        hub = published.get("hf_hub", "").rstrip("/")
-        place = f"open_clip_model.safetensors from huggingface.co/{hub}" if hub else published.get("url")
+        page = published.get("hf_hub", "").rstrip("/")
+        place = f"open_clip_model.safetensors from huggingface.co/{page}" if page else published.get("url")
         hint = f"download {place} and give it with --weights FILE"
-        raise InputError(
-            f"cannot download the weights of {name!r} ({type(error).__name__}); {hint}"
-        ) from error
+        raise InputError(f"cannot download the weights of {name!r} ({hub.reason(error)}); {hint}") from error

@@ -1,6 +1,7 @@
 """From the name of a backbone to the frozen network with its weights."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import timm
@@ -9,7 +10,7 @@ from torch import Tensor, nn
 
 from cl_bench.config import BackboneSpec, unknown
 from cl_bench.errors import InputError
-from cl_bench.nn import clip
+from cl_bench.nn import clip, hub
 from cl_bench.nn import weights as weight_files
 from cl_bench.nn.backbone import Backbone
 from cl_bench.nn.words import WordTower
@@ -128,14 +129,15 @@ def load(spec: BackboneSpec) -> Backbone:
 
 def _create(spec: BackboneSpec) -> nn.Module:
     try:
-        return timm.create_model(
-            spec.name, pretrained=spec.weights is None, num_classes=0, img_size=spec.image_size
-        )
+        with hub.reached() if spec.weights is None else nullcontext():
+            return timm.create_model(
+                spec.name, pretrained=spec.weights is None, num_classes=0, img_size=spec.image_size
+            )
     except Exception as error:  # timm raises whatever its hub client does
         if spec.weights is None:
             file = f"model.safetensors from huggingface.co/timm/{spec.name}"
             raise InputError(
-                f"cannot download the weights of {spec.name!r} ({type(error).__name__}); "
+                f"cannot download the weights of {spec.name!r} ({hub.reason(error)}); "
                 f"download {file} and give it with --weights FILE"
             ) from error
         raise InputError(f"cannot build backbone {spec.name!r}: {error}") from error
