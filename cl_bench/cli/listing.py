@@ -39,6 +39,8 @@ def backbone_lines() -> list[str]:
         "vit_dlittle_*",
     ]  # other blocks than `backbone.require_plain` accepts
     plain = set(timm.list_models(module="vision_transformer", exclude_filters=unusual))
+    plain.update(timm.list_models(module="deit", exclude_filters=["*distilled*"]))
+    plain.update(timm.list_models("vit_*dinov3*", module="eva"))
     return [
         *registry.named_backbones(),
         *(tag for tag in timm.list_pretrained() if tag.partition(".")[0] in plain),

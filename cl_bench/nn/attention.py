@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cl_bench.nn.kernel import Kernel
+from cl_bench.nn.rotary import RotaryAttention
 
 EXPLICIT_TOKENS = 128  # see `explicit`
 
@@ -30,20 +31,26 @@ def queries_keys_values(
     """
     own = qkv is None or qkv is attn.qkv
     if read is not None and own:
-        return queries(attn, tokens[:, :read]), *prompt_keys_values(attn, tokens)
+        k, v = prompt_keys_values(attn, tokens)
+        return queries(attn, tokens[:, :read]), rotated(attn, k), v
     q, k, v = (split_heads(attn, part) for part in (attn.qkv if own else qkv)(tokens).chunk(3, dim=-1))
-    return attn.q_norm(q[:, :, :read]), attn.k_norm(k), v
+    return rotated(attn, attn.q_norm(q[:, :, :read])), rotated(attn, attn.k_norm(k)), v
 
 
 def queries(attn: nn.Module, tokens: Tensor) -> Tensor:
     """q (B, H, N, d) of normalized tokens (B, N, D), without the keys and values."""
     inner = attn.qkv.out_features // 3
     bias = None if attn.qkv.bias is None else attn.qkv.bias[:inner]
-    return attn.q_norm(split_heads(attn, F.linear(tokens, attn.qkv.weight[:inner], bias)))
+    return rotated(attn, attn.q_norm(split_heads(attn, F.linear(tokens, attn.qkv.weight[:inner], bias))))
+
+
+def rotated(attn: nn.Module, x: Tensor) -> Tensor:
+    """Queries or keys (B, H, N, d) of the first N tokens, turned by place where attention is rotary."""
+    return attn.rotated(x) if isinstance(attn, RotaryAttention) else x
 
 
 def prompt_keys_values(attn: nn.Module, prompts: Tensor) -> tuple[Tensor, Tensor]:
-    """k, v, each ((B,) H, M, d), of normalized prompts ((B,) M, D)."""
+    """k, v, each ((B,) H, M, d), of normalized prompts ((B,) M, D), which have no place in the image."""
     inner = attn.qkv.out_features // 3
     bias = None if attn.qkv.bias is None else attn.qkv.bias[inner:]
     projected = F.linear(prompts, attn.qkv.weight[inner:], bias)

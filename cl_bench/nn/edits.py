@@ -23,6 +23,8 @@ class Edits:
     thing to the network, and cost nothing where they are not used.
     """
 
+    in_front = False  # whether `tokens` adds behind the first token, before patches, rather than at the end
+
     def patches(self, x: Tensor) -> Tensor:
         """What stands for the projected patches x (B, N, D), before class token and positions."""
         return x
@@ -68,8 +70,9 @@ class Edits:
             return feed_forward(block, x, attended)
         x = x + block.drop_path1(block.ls1(attended))
         mlp, norm = block.mlp, self.norm(l, "norm2", block.norm2)
-        fc1, fc2 = (self.linear(l, name, getattr(mlp, name)) for name in ("fc1", "fc2"))
-        if fc1 is mlp.fc1 and fc2 is mlp.fc2:
+        own = [getattr(mlp, name, None) for name in ("fc1", "fc2")]  # gated ones may have others
+        fc1, fc2 = (self.linear(l, name, each) for name, each in zip(("fc1", "fc2"), own, strict=True))
+        if fc1 is own[0] and fc2 is own[1]:
             mixed = mlp(norm(x))
         elif type(mlp) is Mlp:
             mixed = fc2(mlp.norm(mlp.act(fc1(norm(x)))))
@@ -84,7 +87,7 @@ class Watched(Edits):
     """Another's edits with an attention of its own, which may look at what passes."""
 
     def __init__(self, edits: Edits, attend: Attend):
-        self._edits, self._attend = edits, attend
+        self._edits, self._attend, self.in_front = edits, attend, edits.in_front
 
     def patches(self, x: Tensor) -> Tensor:
         """The edits' own patches."""

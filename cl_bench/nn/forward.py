@@ -1,10 +1,12 @@
 """The frozen network's forward pass, from timm's own parts and with a method's edits."""
 
+import torch
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor
 
 from cl_bench.nn.edits import NONE, Edits
 from cl_bench.nn.precision import autocast
+from cl_bench.nn.rotary import is_rotary
 
 
 def embedded(vit: VisionTransformer, images: Tensor, edits: Edits = NONE) -> Tensor:
@@ -28,10 +30,19 @@ def through_blocks(
     """
     with autocast(x.device):
         for l, block in enumerate(vit.blocks[first:until], start=first):
-            x = edits.tokens(l, x)
+            x = _entering(vit, l, x, edits)
             wanted = read if block is vit.blocks[-1] else None
             x = edits.feed_forward(l, block, x[:, :wanted], edits.attend(l, block, x, wanted))
     return x
+
+
+def _entering(vit: VisionTransformer, l: int, x: Tensor, edits: Edits) -> Tensor:
+    """The tokens of block l; what joins them goes to the end where patches must keep their places."""
+    found = edits.tokens(l, x)
+    added = found.shape[1] - x.shape[1]
+    if not (added and edits.in_front and is_rotary(vit)):
+        return found
+    return torch.cat([found[:, :1], found[:, 1 + added :], found[:, 1 : 1 + added]], dim=1)
 
 
 def tokens(vit: VisionTransformer, images: Tensor, edits: Edits = NONE, read: int | None = None) -> Tensor:

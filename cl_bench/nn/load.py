@@ -5,6 +5,8 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import timm
+from timm.models.eva import Eva
+from timm.models.eva import checkpoint_filter_fn as eva_filter_fn
 from timm.models.vision_transformer import Attention, Block, VisionTransformer, checkpoint_filter_fn
 from torch import Tensor, nn
 
@@ -13,6 +15,7 @@ from cl_bench.errors import InputError
 from cl_bench.nn import clip, hub
 from cl_bench.nn import weights as weight_files
 from cl_bench.nn.backbone import Backbone
+from cl_bench.nn.rotary import RotaryAttention, is_convertible, of_eva
 from cl_bench.nn.words import WordTower
 
 JOIN = "+"  # between a ViT and the CLIP model that reads text beside it, and between their weights
@@ -21,11 +24,18 @@ JOIN = "+"  # between a ViT and the CLIP model that reads text beside it, and be
 def require_plain(vit: nn.Module, name: str) -> None:
     """Raise InputError unless the model is built of the blocks that `tokens` reproduces."""
     plain = type(vit) is VisionTransformer and all(
-        type(b) is Block and type(b.attn) is Attention for b in vit.blocks
+        type(b) is Block and type(b.attn) in (Attention, RotaryAttention) for b in vit.blocks
     )
     if not plain or getattr(vit, "rope", None) is not None:
         odd = f"backbone {name!r} is not a plain timm VisionTransformer ({type(vit).__name__})"
         raise InputError(f"{odd}; expected pre-norm blocks with joint qkv attention")
+
+
+def architectures() -> list[str]:
+    """timm's names of networks that may be plain ones: ViTs, DeiTs, and DINOv3's with rotary positions."""
+    plain = timm.list_models(module="vision_transformer")
+    plain += timm.list_models(module="deit", exclude_filters=["*distilled*"])
+    return plain + timm.list_models("vit_*dinov3*", module="eva")
 
 
 def resolve(
@@ -49,7 +59,7 @@ def resolve(
     meant = timm.models.get_deprecated_models().get(name)
     if meant:
         raise InputError(f"backbone {name!r} is timm's old name of {meant!r}; give that")
-    known = timm.list_models(module="vision_transformer")
+    known = architectures()
     architecture = name.split(".")[0]
     if architecture not in known:
         raise unknown("backbone", name, [*known, *named])
@@ -115,6 +125,12 @@ def load(spec: BackboneSpec) -> Backbone:
         vit = VisionTransformer(**{**spec.architecture, "img_size": spec.image_size})
     else:
         vit = _create(spec)
+    if is_convertible(vit):
+        if state is None:
+            digest = weight_files.digest(vit.state_dict())
+        else:
+            _fill(vit, state, spec)
+        vit, state = of_eva(vit), None
     require_plain(vit, spec.name)
     patch = vit.patch_embed.patch_size[0]
     if spec.image_size % patch:  # timm would drop the remaining pixels without a word
@@ -129,9 +145,11 @@ def load(spec: BackboneSpec) -> Backbone:
 
 def _create(spec: BackboneSpec) -> nn.Module:
     try:
+        # patches as a sequence, and the feature that DINOv3's own code reads
+        eva = {"dynamic_img_size": False, "global_pool": "token"} if "dinov3" in spec.name else {}
         with hub.reached() if spec.weights is None else nullcontext():
             return timm.create_model(
-                spec.name, pretrained=spec.weights is None, num_classes=0, img_size=spec.image_size
+                spec.name, pretrained=spec.weights is None, num_classes=0, img_size=spec.image_size, **eva
             )
     except Exception as error:  # timm raises whatever its hub client does
         if spec.weights is None:
@@ -143,7 +161,7 @@ def _create(spec: BackboneSpec) -> nn.Module:
         raise InputError(f"cannot build backbone {spec.name!r}: {error}") from error
 
 
-def _fill(vit: VisionTransformer, state: dict[str, Tensor], spec: BackboneSpec) -> None:
+def _fill(vit: VisionTransformer | Eva, state: dict[str, Tensor], spec: BackboneSpec) -> None:
     """Load timm's or open_clip's weights, whatever position embedding they have; heads are left out."""
     expected = vit.state_dict()
     patch = state.get("patch_embed.proj.weight")
@@ -153,7 +171,8 @@ def _fill(vit: VisionTransformer, state: dict[str, Tensor], spec: BackboneSpec) 
             f"weights {spec.weights} do not fit {spec.name!r}: patch_embed.proj.weight is {shapes}"
         )
     try:
-        state = checkpoint_filter_fn(dict(state), vit)
+        fitted = eva_filter_fn if isinstance(vit, Eva) else checkpoint_filter_fn
+        state = fitted(dict(state), vit)
     except Exception as error:  # it takes shapes for granted
         shapes = [f"{key} is {tuple(value.shape)}" for key, value in state.items() if "pos_embed" in key]
         reason = ", ".join(shapes) or type(error).__name__

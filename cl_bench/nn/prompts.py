@@ -48,6 +48,8 @@ class JoinedPrompts(Edits):
     `blocks` says in front of which block they join: block index -> (M, D), or (B, M, D) of each image.
     """
 
+    in_front = True
+
     def __init__(self, blocks: dict[int, Tensor]):
         self.blocks = blocks
 

@@ -4,9 +4,11 @@ from collections.abc import Callable
 from types import EllipsisType
 
 import torch
+from timm.layers import Mlp
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
+from cl_bench.errors import InputError
 from cl_bench.nn.edits import Edits
 
 
@@ -20,6 +22,9 @@ class ScalesShifts(nn.Module, Edits):
     def __init__(self, vit: VisionTransformer, generator: torch.Generator):
         super().__init__()
         depth, block, width = len(vit.blocks), vit.blocks[0], vit.embed_dim
+        if type(block.mlp) is not Mlp:
+            odd = f"the network's MLP is a {type(block.mlp).__name__}, not a plain one"
+            raise InputError(f"{odd}, beside which scales and shifts do not stand; choose another backbone")
         maps = {"qkv": block.attn.qkv, "proj": block.attn.proj, "fc1": block.mlp.fc1, "fc2": block.mlp.fc2}
         shapes = {"patches": (width,), "norm": (width,), "norm1": (depth, width), "norm2": (depth, width)}
         shapes |= {name: (depth, own.out_features) for name, own in maps.items()}

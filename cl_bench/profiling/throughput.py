@@ -18,6 +18,7 @@ from safetensors.torch import save_file
 from cl_bench import environment
 from cl_bench.console import size
 from cl_bench.errors import InputError
+from cl_bench.nn import load
 from cl_bench.plan.plan import make_plan
 from cl_bench.plan.request import Request
 from cl_bench.profiling.stopwatch import STEPS, Stopwatch
@@ -199,7 +200,7 @@ def _with_random_weights(request: Request, folder: Path) -> Request:
     if request.backbone is None or request.weights:
         raise InputError("--random-weights needs --backbone with a timm name, and no --weights")
     architecture = request.backbone.partition(".")[0]
-    if architecture not in timm.list_models(module="vision_transformer"):
+    if architecture not in load.architectures():
         listing = "`cl-bench ls backbones` lists them"
         raise InputError(f"--random-weights: {architecture!r} is not a timm vision transformer; {listing}")
     path = folder / "random.safetensors"

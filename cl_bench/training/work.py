@@ -191,9 +191,15 @@ def through_first_blocks(vit: torch.nn.Module, count: int) -> float:
     """Multiply-adds of an image that passes the first blocks, all of its tokens."""
     N, total = float(tokens(vit)), 0.0
     for block in vit.blocks[:count]:
-        D, inner, hidden = vit.embed_dim, block.attn.proj.in_features, block.mlp.fc1.out_features
-        total += 2.0 * N * D * (2 * inner + hidden) + 2.0 * N * N * inner
+        D, inner = vit.embed_dim, block.attn.proj.in_features
+        total += N * (4.0 * D * inner + _of_mlp(block)) + 2.0 * N * N * inner
     return total
+
+
+def _of_mlp(block: torch.nn.Module) -> float:
+    """Multiply-adds of a token in a block's MLP, however many linear maps it has."""
+    maps = [part for part in block.mlp.modules() if isinstance(part, torch.nn.Linear)]
+    return float(sum(part.weight.numel() for part in maps))
 
 
 def of(method: torch.nn.Module, images: int) -> Work:
@@ -212,9 +218,9 @@ def _network(vit: torch.nn.Module, extra: Extra, read: int | None) -> float:
     for index, block in enumerate(vit.blocks):
         count += extra.tokens.get(index, 0)
         asking = count if read is None or index < len(vit.blocks) - 1 else read
-        D, inner, hidden = vit.embed_dim, block.attn.proj.in_features, block.mlp.fc1.out_features
+        D, inner = vit.embed_dim, block.attn.proj.in_features
         total += 2.0 * count * D * inner  # keys and values
-        total += 2.0 * asking * D * (inner + hidden)  # queries, output and MLP
+        total += asking * (2.0 * D * inner + _of_mlp(block))  # queries, output and MLP
         total += 2.0 * asking * (count + extra.keys.get(index, 0)) * inner
     return total
 
