@@ -189,17 +189,16 @@ def through(vit: torch.nn.Module, module: torch.nn.Module) -> float:
 
 def through_first_blocks(vit: torch.nn.Module, count: int) -> float:
     """Multiply-adds of an image that passes the first blocks, all of its tokens."""
-    N, total = float(tokens(vit)), 0.0
+    N, D, total = float(tokens(vit)), vit.embed_dim, 0.0
     for block in vit.blocks[:count]:
-        D, inner = vit.embed_dim, block.attn.proj.in_features
-        total += N * (4.0 * D * inner + _of_mlp(block)) + 2.0 * N * N * inner
+        inner = block.attn.proj.in_features
+        total += N * (4.0 * D * inner + _of_mlp(block) + 2.0 * N * inner)
     return total
 
 
 def _of_mlp(block: torch.nn.Module) -> float:
-    """Multiply-adds of a token in a block's MLP, however many linear maps it has."""
-    maps = [part for part in block.mlp.modules() if isinstance(part, torch.nn.Linear)]
-    return float(sum(part.weight.numel() for part in maps))
+    """Multiply-adds of a token in a block's MLP, however many maps it has."""
+    return float(sum(weight.numel() for weight in block.mlp.parameters() if weight.ndim == 2))
 
 
 def of(method: torch.nn.Module, images: int) -> Work:
@@ -213,8 +212,7 @@ def of(method: torch.nn.Module, images: int) -> Work:
 
 def _network(vit: torch.nn.Module, extra: Extra, read: int | None) -> float:
     """Multiply-adds of one image's forward pass; the last block computes `read` tokens alone (None: all)."""
-    count = tokens(vit)
-    total = float(vit.patch_embed.num_patches * vit.patch_embed.proj.weight.numel())
+    count, total = tokens(vit), float(vit.patch_embed.num_patches * vit.patch_embed.proj.weight.numel())
     for index, block in enumerate(vit.blocks):
         count += extra.tokens.get(index, 0)
         asking = count if read is None or index < len(vit.blocks) - 1 else read
