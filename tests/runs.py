@@ -26,13 +26,13 @@ def execute(spec, root, said=None, progress=lambda p: None, **terms):
     )
 
 
-def run_until(spec, root, task, pass_number=1):
+def run_until(spec, root, task, pass_number=1, **terms):
     def progress(p):
         if p.task == task and p.done_passes == pass_number:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        execute(spec, root, progress=progress)
+        execute(spec, root, progress=progress, **terms)
 
 
 def fail(spec, root, task):

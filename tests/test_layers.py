@@ -8,9 +8,11 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 BELOW = {  # "" are the modules directly in cl_bench/, which every package may import
     "nn": "", "records": "", "data": "nn", "training": "nn data", "report": "records",
-    "run": "nn data records training", "launch": "records run", "plan": "nn data records training run",
-    "profiling": "nn data records training run plan", "cli": "data records run launch plan profiling report",
-    "api": "records launch plan report", "methods": "nn data training methods", "datasets": "data datasets",
+    "trackers": "records", "run": "nn data records training trackers", "launch": "records run",
+    "plan": "nn data records training run trackers", "profiling": "nn data records training run plan",
+    "cli": "data records run launch plan profiling report trackers",
+    "api": "records launch plan report trackers", "methods": "nn data training methods",
+    "datasets": "data datasets",
 }  # fmt: skip
 FILES = [
     path for folder in ("cl_bench", "methods", "datasets") for path in sorted((ROOT / folder).rglob("*.py"))

@@ -19,6 +19,7 @@ from cl_bench.plan.request import Request, parse_duration, request_from
 from cl_bench.records import states
 from cl_bench.records.frames import frame
 from cl_bench.records.store import Store
+from cl_bench.trackers.named import require
 
 COSTS = ("state", "forwards", "images", "trained_parameters", "stored_bytes", "prediction_passes")
 
@@ -68,18 +69,21 @@ def run(
     threads: int | None = None,
     time_limit: str | None = None,
     quiet: bool = False,
+    track: str | Sequence[str] | None = None,
     **options: Any,
 ) -> Runs:
     """Train what is not finished yet, and return all runs asked for.
 
     `methods` is "nsp2,pgp", "nsp2[eta=0.9|1]" or a list; `seeds` says how many, or which. `options` are those
     of a YAML experiment: order, backbone, weights, image_size, limit, validation, preset, as_published, set,
-    grid, ...; see `cl-bench run --help`. Progress is shown on standard error unless `quiet`. Raises
-    InputError for what cannot be used, RunFailed when a run failed (the others are finished, and kept).
+    grid, ...; see `cl-bench run --help`. `track` names experiment trackers: "tensorboard,mlflow", or a list.
+    Progress is shown on standard error unless `quiet`. Raises InputError for what cannot be used, RunFailed
+    when a run failed (the others are finished, and kept).
     """
     request, store = _request(methods, benchmark, seeds, options), Store(Path(results))
     limit = None if time_limit is None else parse_duration(time_limit)
-    launch = orchestrator.LaunchOptions(devices, jobs, threads=threads, time_limit=limit)
+    trackers = require(track if track is None or isinstance(track, str) else ",".join(track))
+    launch = orchestrator.LaunchOptions(devices, jobs, threads=threads, time_limit=limit, track=trackers)
     with Starter() as starter:
         starter.prepare(threads or places.share(jobs or 1))
         made = starter.call("cl_bench.plan.plan:plan_for", request, devices, store.root)

@@ -16,7 +16,7 @@ GROUPS = {
         "devices", "device", "jobs", "per_gpu", "gpus_per_run", "threads", "compiled", "share", "retry",
         "time_limit", "scheduler",
     ),
-    "Output": ("results", "out", "accuracy", "forgetting", "json", "quiet", "verbose"),
+    "Output": ("results", "out", "accuracy", "forgetting", "track", "json", "quiet", "verbose"),
 }  # fmt: skip
 OTHERS = "Options"
 
@@ -67,4 +67,11 @@ def _datasets() -> list[str]:
     return sorted(registry.plugins("datasets"))
 
 
+def _trackers() -> list[str]:
+    from cl_bench.trackers import named
+
+    return sorted(named.known())
+
+
 complete_methods, complete_datasets = _last_of_list(_methods), _last_of_list(_datasets)
+complete_trackers = _last_of_list(_trackers)

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from typer import Argument, Option
 
-from cl_bench.cli.grouped import complete_datasets, complete_methods
+from cl_bench.cli.grouped import complete_datasets, complete_methods, complete_trackers
 
 Methods = Annotated[
     str | None,
@@ -104,6 +104,14 @@ Augmenter = Annotated[
         "(default), or torchvision and Pillow, image by image",
     ),
 ]
+Track = Annotated[
+    str | None,
+    Option(
+        help="send losses, accuracies and settings of each run to tensorboard, wandb, mlflow, or another "
+        "package's tracker; several with commas",
+        autocompletion=complete_trackers,
+    ),
+]
 Verify = Annotated[
     bool | None,
     Option("--verify", help="read every file of the data set again, whatever its time stamps say"),
@@ -194,7 +202,7 @@ REQUEST = {
     "weights": Weights, "image_size": ImageSize, "limit": Limit, "validation": Validation,
     "memory_budget": MemoryBudget, "preset": Preset,
     "as_published": AsPublished, "losses": Losses, "settings": Set, "augmenter": Augmenter, "yes": Yes,
-    "verify": Verify, "plugins": Plugins,
+    "verify": Verify, "track": Track, "plugins": Plugins,
 }  # fmt: skip
 
 

@@ -27,16 +27,13 @@ def run_one(
         int | None, Optional(min=1, help="images at a time; a batch's gradients are summed")
     ] = None,
     time_limit: Annotated[float | None, Optional(min=0, help="seconds")] = None,
-    pause_after: Annotated[
-        float | None, Optional(min=0, help="seconds after which to stop with the task in progress")
-    ] = None,
+    pause_after: Annotated[float | None, Optional(min=0, help="seconds, then stop after a task")] = None,
     share_first_task: Annotated[
         bool, Optional("--share-first-task", help="take the first task from, or leave it to, other runs")
     ] = False,
     wait: Annotated[bool, Optional(help="for another process that works on the run")] = True,
-    parent: Annotated[
-        int | None, Optional(help="process without which to stop after the task in progress")
-    ] = None,
+    track: opt.Track = None,
+    parent: Annotated[int | None, Optional(help="process without which to stop after a task")] = None,
 ) -> None:
     """Run one specification in this process; `run` starts one of these per run.
 
@@ -48,6 +45,7 @@ def run_one(
     from cl_bench.run import runner
     from cl_bench.run.learning import Conditions
     from cl_bench.run.progress import ProgressFile
+    from cl_bench.trackers.named import chosen
 
     stopping = _first_signal()
     resolved = read_spec(spec)
@@ -64,6 +62,8 @@ def run_one(
         share_first_task=share_first_task,
         stop=lambda: stopping.is_set() or (parent is not None and os.getppid() != parent),
         wait=wait,
+        track=chosen(track),
+        moved=pause_after is not None,  # a part of a run, for a cluster
     )
     progress = ProgressFile(store.folder(resolved) / "progress.json", resolved)
     try:

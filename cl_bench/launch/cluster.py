@@ -29,7 +29,7 @@ CALL_SECONDS = 20.0  # a call ends with the first task that is finished after so
 ANSWER_SECONDS = 10  # how long to wait for a scheduler
 LOST = 3  # calls of one run that may be lost with their workers before the run has failed
 TOPIC = "cl-bench progress"
-SAVED = ("record.json", "predictions.npz", "checkpoint-*.safetensors")
+SAVED = ("record.json", "predictions.npz", "checkpoint-*.safetensors", run_files.TRACKED)
 
 
 class Cluster:
@@ -197,7 +197,12 @@ def carry_out_some(
         arguments = [*options, "--pause-after", str(seconds)]
         with Starter() as starter:
             ended = processes.carry_out(spec, store, place, arguments, _Relay(report), starter, more=False)
-        return ended.code, ended.said, _packed(store, spec, key)
+        tracked = {
+            str(path.relative_to(store.root)): path.read_bytes()
+            for path in (store.root / run_files.TRACKERS).rglob("*")
+            if path.is_file() and not path.is_symlink()
+        }
+        return ended.code, ended.said, {**tracked, **_packed(store, spec, key)}
 
 
 class _Relay:
@@ -222,7 +227,7 @@ class _Relay:
 
 
 def _packed(store: Store, spec: RunSpec, key: str | None) -> dict[str, bytes]:
-    """A run's record, checkpoint, predictions and shared first task, by path below the results folder."""
+    """A run's own files and shared first task, by path below the results folder."""
     found = entries(store.folder(spec), *SAVED)
     if key is not None:
         found += entries(first_task_files.folder(store, key), "[!.]*.*")

@@ -44,6 +44,7 @@ class LaunchOptions:
     retry: bool = True  # once, with smaller steps, when memory does not suffice
     share: bool = True  # first tasks
     scheduler: str | None = None  # of a Dask cluster, instead of this machine
+    track: tuple[str, ...] = ()  # trackers that are told of each run
     level: int = USUAL  # how much is said, see `cl_bench.launch.monitor`
 
 
@@ -203,10 +204,9 @@ class _Workers:
         """How the run ended, at the second try where memory did not suffice at the first."""
         launch = self._launch
         options = [] if launch.time_limit is None else ["--time-limit", str(launch.time_limit)]
-        if launch.compiled is not None:
-            options.append("--compile" if launch.compiled else "--no-compile")
-        if shares:
-            options.append("--share-first-task")
+        options += {None: [], True: ["--compile"], False: ["--no-compile"]}[launch.compiled]
+        options += ["--track", ",".join(launch.track)] if launch.track else []
+        options += ["--share-first-task"] if shares else []
         ended = self._in_place(spec, place, options)
         if ended.code == processes.CANNOT_WRITE:
             raise RunFailed(ended.reason)

@@ -8,6 +8,7 @@ from cl_bench.errors import InputError
 from cl_bench.notation import grids, listed, method_text, parse_seeds
 from cl_bench.plan.request import Request, count_methods
 from cl_bench.plugins import groups, registry
+from cl_bench.trackers.named import require as require_trackers
 
 MOST_RUNS = 10_000  # more need --yes
 
@@ -46,8 +47,10 @@ def _broken(plugin: registry.Plugin) -> str:
 def require_known(request: Request) -> None:
     """What is wrong with a request by its words alone, without torch.
 
-    Raises InputError for methods and data sets that there are not, and for splits and seeds that are none.
+    Raises InputError for methods, data sets and trackers that there are not, for trackers that are not
+    installed, and for splits and seeds that are none.
     """
+    require_trackers(request.track)
     for name, _ in grids(groups.expanded(request.methods).methods):
         registry.find("methods", name)
     for dataset, cuts in _benchmarks(_with_splits(request)):

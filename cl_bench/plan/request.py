@@ -47,6 +47,7 @@ class Request(Strict):
     grid: dict[str, list] = {}  # values to try, for every method that has the option
     yes: bool = False
     verify: bool = False  # read all files of the data, whatever their time stamps say
+    track: str | None = None  # trackers that are told of each run, or none
     # "set.eta" -> where it stands, such as "experiment.yaml, line 7"
     places: dict[str, str] = Field({}, exclude=True)
     # once groups are expanded: the methods that they brought, and a sentence for each that they could not
@@ -70,7 +71,7 @@ def request_from(command_line: dict, experiment: Path | None) -> Request:
 
 
 # a list in the file is what commas are on the command line
-LISTS = ("methods", "benchmarks", "backbone", "splits", "tasks", "seeds", "order")
+LISTS = ("methods", "benchmarks", "backbone", "splits", "tasks", "seeds", "order", "track")
 PLURALS = {"backbones": "backbone", "datasets": "dataset"}
 
 

@@ -17,6 +17,8 @@ from cl_bench.records.spec import RunSpec
 from cl_bench.records.store import BROKEN_ARCHIVE, Store
 
 Say = Callable[[str], None]
+TRACKERS = "trackers"  # in a results folder: what experiment trackers keep in files
+TRACKED = "trackers.json"  # in a run's folder: the last step that each of them was sent
 
 
 def save(

@@ -21,6 +21,7 @@ from cl_bench.run import checkpoints
 from cl_bench.run.certificate import certify
 from cl_bench.run.progress import Work
 from cl_bench.run.shared_first_task import StoredFirstTask
+from cl_bench.trackers.tracking import Tracking, pass_values
 from cl_bench.training.distributed import ALONE, ProcessGroup
 from cl_bench.training.method import Method
 from cl_bench.training.trainer import FirstTask, Progress, Trainer
@@ -45,6 +46,8 @@ class Conditions:
     share_first_task: bool = False
     stop: Callable[[], bool] = lambda: False  # asked before every task
     wait: bool = True  # for another process that works on the same run
+    track: tuple[str, ...] = ()  # trackers, which are told of the run
+    moved: bool = False  # whether files are brought to another machine when this process ends
 
     @property
     def compiles(self) -> bool:
@@ -62,12 +65,12 @@ class Learning:
 
     def __init__(
         self, record: RunRecord, store: Store, method: Method, stream: Stream, conditions: Conditions,
-        say: Say, progress: Callable[[Progress], None], group: ProcessGroup = ALONE,
+        say: Say, progress: Callable[[Progress], None], tracking: Tracking, group: ProcessGroup = ALONE,
     ):  # fmt: skip
         self.record, self.store, self.method, self.stream = record, store, method, stream
         self.conditions, self.say, self.group = conditions, say, group
         self.spec, self.folder = record.spec, store.folder(record.spec)
-        self._tell = progress
+        self._tell, self._tracking = progress, tracking
         self._latest: Progress | None = None
         self.progress = _within(conditions.seconds, self._report)
         self.accuracy: float | None = None  # after the task before
@@ -105,6 +108,7 @@ class Learning:
         torch.manual_seed(seeds.derived_seed(self.spec.init_seed, "task", index))
         trainer, borrowed = self._trainer(index), self.stream.borrowed_seconds
         self._latest, self._per_class = None, len(task) / len(task.classes)
+        tracked = self._tracking.seconds
         start = time.perf_counter()
         self.method.learn(task, trainer)
         learned = time.perf_counter()
@@ -116,7 +120,8 @@ class Learning:
         evaluated = time.perf_counter()
         # features that were found on disk count as if they had been computed
         more = [now - before for now, before in zip(self.stream.borrowed_seconds, borrowed, strict=True)]
-        seconds = (learned - start + more[0], evaluated - learned + more[1])
+        tracked = self._tracking.seconds - tracked
+        seconds = (learned - start - tracked + more[0], evaluated - learned + more[1])
         self.predictions[f"task_{index + 1:03d}"] = evaluation.predictions
         state = {name: value.detach().cpu().contiguous() for name, value in self.method.state().items()}
         tensors = save_tensors(state)
@@ -131,12 +136,14 @@ class Learning:
         if self._latest:
             done = self._work(self._latest.passes).done(index + 1)
             self._tell(replace(self._latest, learned=index + 1, accuracy=self.accuracy, done=done))
+        self._tracking.learned(self.record)
 
     def _report(self, now: Progress) -> None:
         """Tell how far the task in progress is."""
         done = self._work(now.passes).done(now.task, now.done_passes / now.passes)
         self._latest = replace(now, learned=now.task, done=done)
         self._tell(self._latest)
+        self._tracking.passed(now.done_passes, pass_values(now.loss, now.images_per_second, now.rates))
 
     def _work(self, passes: int) -> Work:
         """What the whole run does if all its tasks are like the one in progress."""

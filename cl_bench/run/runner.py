@@ -21,6 +21,7 @@ from cl_bench.run.assemble import (
 )
 from cl_bench.run.duplicates import duplicates
 from cl_bench.run.learning import Conditions, Learning
+from cl_bench.trackers.tracking import following
 from cl_bench.training.distributed import ProcessGroup, process_group
 from cl_bench.training.method import Method
 from cl_bench.training.trainer import Progress, Trainer
@@ -58,8 +59,12 @@ def run(
                 emulated = "this processor has no bf16 arithmetic, and emulates it"
                 say(f"warning: {emulated}; precision=fp32 would be faster")
             devices = (conditions.device, *conditions.helpers)
-            with process_group(devices, record.threads, follow, spec, conditions.compiles) as group:
-                return Learning(record, store, method, stream, conditions, say, progress, group).finish()
+            with (
+                process_group(devices, record.threads, follow, spec, conditions.compiles) as group,
+                following(conditions.track, record, store, say, conditions.moved) as tracking,
+            ):
+                told = (conditions, say, progress, tracking, group)
+                return Learning(record, store, method, stream, *told).finish()
         except Stopped:
             raise
         except (

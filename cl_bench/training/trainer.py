@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -47,6 +47,7 @@ class Progress:
     accuracy: float | None = None  # after the last task that was evaluated
     learned: int = 0  # tasks that are learned and evaluated
     done: float = 0.0  # share of the run's work
+    rates: tuple[float, ...] = ()  # learning rate of each parameter group in the last pass
 
 
 @dataclass
@@ -85,9 +86,8 @@ class Trainer:
             mean = self._shuffle(task, phase, optimizer, count)
             self.pass_losses += [mean] * count
             speed = count * len(task) / (time.perf_counter() - start)
-            self.report(
-                Progress(task.index, self.passes, planned or phase.passes, mean, speed, self.accuracy)
-            )
+            now = Progress(task.index, self.passes, planned or phase.passes, mean, speed, self.accuracy)
+            self.report(replace(now, rates=tuple(group["lr"] for group in optimizer.param_groups)))
         if not all(bool(torch.isfinite(parameter).all()) for parameter in _trained(optimizer)):
             raise RunFailed(
                 f"training task {task.index + 1} ended with parameters that are not finite; {phase.advice}"

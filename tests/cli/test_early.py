@@ -26,6 +26,7 @@ finally:
         ("plan --base 50", "--base needs --increment"),
         ("check --seeds x", "seeds"),
         ("status --methods nps2", "did you mean 'nsp2'"),
+        ("run --track tensorbord", "did you mean 'tensorboard'"),
     ],
 )
 def test_what_is_misspelt_is_answered_without_torch(words, message):

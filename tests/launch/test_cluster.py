@@ -72,6 +72,22 @@ def test_a_plan_has_the_same_records_on_two_workers_as_on_this_machine(base, clu
     assert all("task 4/4" in path.read_text() for path in (tmp_path / "results" / "runs").glob("*/log.txt"))
 
 
+@pytest.mark.faults
+def test_files_of_trackers_come_back_from_the_workers(base, cluster, tmp_path):
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    cluster.worker()
+    patch = "import cl_bench.launch.cluster as c; c.CALL_SECONDS = 0.0"
+    words = ["run", "--methods", "seq", "--set", "passes=3", *base, "--track", "tensorboard"]
+    code, _, err = finish(start(tmp_path, *words, "--scheduler", cluster.address, patch=patch))
+    [folder] = (tmp_path / "results" / "trackers" / "tensorboard").glob("*/*")
+    found = accumulator.EventAccumulator(str(folder))
+    found.Reload()
+    losses = [loss for task in records(tmp_path)[0].tasks for loss in task.pass_losses]
+    assert code == 0 and len(list(folder.iterdir())) == len(records(tmp_path)[0].environments) == 4, err
+    assert [event.step for event in found.Scalars("loss")] == list(range(1, 13))
+    assert [event.value for event in found.Scalars("loss")] == pytest.approx(losses, rel=1e-6)
+
+
 def begun(folder, cluster, arguments) -> subprocess.Popen:
     """A command on the cluster, a task a call, whose first task has come back."""
     patch = "import cl_bench.launch.cluster as c; c.CALL_SECONDS = 0.0"
