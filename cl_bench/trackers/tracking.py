@@ -48,6 +48,8 @@ class Tracking:
 
     def learned(self, record: RunRecord) -> None:
         """The last task of the record is learned and evaluated."""
+        if not self._live:
+            return
         task = record.tasks[-1]
         before = record.model_copy(update={"tasks": record.tasks[:-1]})
         for count, loss in enumerate(task.pass_losses, 1):
@@ -58,7 +60,7 @@ class Tracking:
         step = self._pass(before, len(task.pass_losses)).step + 1
         self._log({"accuracy/mean": mean, **each}, At("task", len(rates), step))
         self._record, self._passed = record, 0
-        if len(record.tasks) == record.spec.num_learned and self._live:
+        if len(record.tasks) == record.spec.num_learned:
             self._picture(record, At("task", len(rates), step + 1))
 
     def end(self, status: Status) -> None:
@@ -133,7 +135,8 @@ def _sent(path: Path) -> dict[str, int]:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return {name: step for name, step in found.items() if isinstance(step, int)} if found else {}
+    steps = found.items() if isinstance(found, dict) else ()
+    return {name: step for name, step in steps if isinstance(step, int)}
 
 
 @contextmanager

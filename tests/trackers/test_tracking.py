@@ -128,6 +128,16 @@ def test_what_was_learned_before_anyone_was_told_is_told_from_the_record(toy_req
     assert [len(values) for *_, values in logged("pass")] == [1] * 8 + [3] * 8
 
 
+@pytest.mark.parametrize("left", ["[1]", "null", '{"one": "x"}', "{", ""])
+def test_a_broken_note_of_what_was_sent_is_none(toy_request, tmp_path, left):
+    spec = spec_of(toy_request, "seq")
+    folder = Store(tmp_path).folder(spec)
+    folder.mkdir(parents=True)
+    (folder / "trackers.json").write_text(left)
+    execute(spec, tmp_path, track=("one",))
+    assert [step for *_, step, _ in logged()] == list(range(1, 21)) and Recording.told[0][1].fresh
+
+
 def test_a_shared_first_task_is_told_by_every_run(toy_request, tmp_path):
     for method in ("seq", "nsp2"):
         Recording.told.clear()
