@@ -28,7 +28,7 @@ class WeightsAndBiases(Tracker):
         private = {"x_disable_meta": True, "x_disable_machine_info": True, "disable_git": True}
         if not os.environ.get("WANDB_DIR"):  # W&B makes its own folder `wandb` in it
             run.folder.mkdir(parents=True, exist_ok=True)
-        self._picture = wandb.Image
+        self._picture, self._leave = wandb.Image, wandb.teardown
         self._run = wandb.init(
             project=os.environ.get("WANDB_PROJECT") or PROJECT,
             dir=os.environ.get("WANDB_DIR") or str(run.folder),
@@ -59,4 +59,6 @@ class WeightsAndBiases(Tracker):
     def end(self, status: Status) -> None:
         """Wait until all is written or sent."""
         self._run.summary["status"] = status
-        self._run.finish(exit_code=0 if status == "finished" else 1)
+        code = 0 if status == "finished" else 1
+        self._run.finish(exit_code=code)
+        self._leave(exit_code=code)  # `finish` alone may leave a file that is not yet whole
