@@ -87,7 +87,7 @@ def run(
     from cl_bench.notation import parse_seeds
     from cl_bench.plan.request import count_methods, parse_duration
     from cl_bench.plugins.groups import expanded
-    from cl_bench.trackers.named import chosen
+    from cl_bench.trackers import named
 
     if dry_run:
         return plan_(request, devices, jobs, per_gpu, threads, share, results, gpus_per_run)
@@ -106,7 +106,7 @@ def run(
         plan, store = planned(request, devices, results, starter.call), Store(results)
         warn(plan.warnings) if quiet else remark(plan)
         terms = (devices, jobs, per_gpu, gpus_per_run, threads, limit, compiled, retry, share, scheduler)
-        launch = orchestrator.LaunchOptions(*terms, chosen(request.track), level)
+        launch = orchestrator.LaunchOptions(*terms, named.chosen(request.track), level)
         outcomes = orchestrator.execute(plan.specs, store, launch, Console(stderr=True), starter, plan.sizes)
     if all(outcome.record and not outcome.trained for outcome in outcomes):
         output.say("nothing to train: every run of this command is finished", err=True)
@@ -178,13 +178,13 @@ def tune(
     from cl_bench.plan import tune as search
     from cl_bench.records.metrics import Conventions
     from cl_bench.records.store import Store
-    from cl_bench.trackers.named import chosen
+    from cl_bench.trackers import named
 
     tried, conventions = search.read_grid(grid), Conventions(accuracy)
     request = search.with_grid(request, tried)
     plan = planned(request, devices, results)
     remark(plan)
-    launch = orchestrator.LaunchOptions(devices, jobs, per_gpu, track=chosen(request.track))
+    launch = orchestrator.LaunchOptions(devices, jobs, per_gpu, track=named.chosen(request.track))
     outcomes = orchestrator.execute(
         plan.specs, Store(results), launch, Console(stderr=True), sizes=plan.sizes
     )

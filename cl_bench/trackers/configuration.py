@@ -50,8 +50,7 @@ def configuration(record: RunRecord) -> dict[str, Any]:
 
 def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """{"options": {"eta": 0.9}} -> {"options.eta": 0.9}; lists stay."""
-    found = {}
+    found: dict[str, Any] = {}
     for key, value in values.items():
-        inner = flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
-        found |= inner
+        found |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
     return found

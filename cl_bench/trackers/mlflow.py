@@ -43,9 +43,7 @@ class MLflow(Tracker):
 
             self._client = MlflowClient(tracking_uri=uri)
             self._experiment = os.environ.get("MLFLOW_EXPERIMENT_ID") or self._named()
-            self._id = None if run.fresh else self._earlier(run)
-            if self._id is None:
-                self._id = self._created(run)
+            self._id: str = (None if run.fresh else self._earlier(run)) or self._created(run)
         self._client.update_run(self._id, status="RUNNING")
         self._client.log_dict(self._id, run.configuration, "configuration.json")
 

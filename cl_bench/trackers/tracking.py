@@ -5,7 +5,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 from cl_bench.errors import Stopped, TimeIsUp
@@ -66,7 +66,7 @@ class Tracking:
     def end(self, status: Status) -> None:
         """Nothing more comes."""
         for name, tracker in list(self._live.items()):
-            self._guarded(name, lambda tracker=tracker: tracker.end(status))
+            self._guarded(name, partial(tracker.end, status))
         self._live.clear()
 
     def _begin(self, name: str, folder: Path, moved: bool) -> None:
@@ -95,7 +95,7 @@ class Tracking:
         """Send what belongs there to those who do not have it yet."""
         for name, tracker in list(self._live.items()):
             if at.step > self._sent.get(name, 0):
-                self._guarded(name, lambda tracker=tracker: send(tracker))
+                self._guarded(name, partial(send, tracker))
                 if name in self._live:
                     self._sent[name] = at.step
                     self._keep()
@@ -117,10 +117,10 @@ class Tracking:
 
     def _keep(self) -> None:
         """Remember what was sent; losing it sends the same again."""
-        partial = self._state.with_suffix(".partial")
+        beside = self._state.with_suffix(".partial")
         with suppress(OSError):
-            partial.write_text(json.dumps(self._sent), encoding="utf-8")
-            os.replace(partial, self._state)
+            beside.write_text(json.dumps(self._sent), encoding="utf-8")
+            os.replace(beside, self._state)
 
 
 def pass_values(loss: float, images_per_second: float, rates: Sequence[float]) -> dict[str, float]:
@@ -144,7 +144,8 @@ def following(
     names: Sequence[str], record: RunRecord, store: Store, say: Say, moved: bool = False
 ) -> Iterator[Tracking]:
     """The trackers of a run while the body carries it out, told how that ended."""
-    tracking, status = Tracking(names, record, store, say, moved), "failed"
+    tracking = Tracking(names, record, store, say, moved)
+    status: Status = "failed"
     try:
         yield tracking
         status = "finished"

@@ -7,6 +7,7 @@ program's path or its code.
 
 import os
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +25,7 @@ class WeightsAndBiases(Tracker):
         """Begin the run, or go on with it."""
         import wandb
 
-        quiet = {"silent": True, "console": "off", "host": "", "x_disable_stats": True}
+        quiet: dict[str, Any] = {"silent": True, "console": "off", "host": "", "x_disable_stats": True}
         private = {"x_disable_meta": True, "x_disable_machine_info": True, "disable_git": True}
         if not os.environ.get("WANDB_DIR"):  # W&B makes its own folder `wandb` in it
             run.folder.mkdir(parents=True, exist_ok=True)
@@ -41,7 +42,7 @@ class WeightsAndBiases(Tracker):
             reinit="create_new",
             settings=wandb.Settings(**quiet, **private, disable_code=True, disable_job_creation=True),
         )
-        self._drawn = set()
+        self._drawn: set[str] = set()
         for axis in AXES:
             self._run.define_metric(axis, hidden=True)
 
