@@ -1,6 +1,6 @@
 """The runs of a results folder as one flat table: a line per run, or per entry of its accuracy matrix."""
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -71,9 +71,18 @@ def _numbers(record: RunRecord | None) -> dict:
         "inductive": record.certificate.inductive if record and record.certificate else None,
         "learn_seconds": sum(task.learn_seconds for task in tasks),
         "evaluate_seconds": sum(task.evaluate_seconds for task in tasks),
+        "training_seconds": _sum(task.training_seconds for task in tasks),
+        "processor_seconds": _sum(task.processor_seconds for task in tasks),
+        "certificate_seconds": record.certificate_seconds if record else None,
         "images_seen": sum(task.images_seen for task in tasks),
         **{name: COSTS[cost].of(record) if record and tasks else None for name, cost in SO_FAR.items()},
     }
+
+
+def _sum(seconds: Iterable[float | None]) -> float | None:
+    """None where one is not known."""
+    known = list(seconds)
+    return None if None in known else sum(filter(None, known))
 
 
 SO_FAR = {  # columns of costs that a run has from its first task on

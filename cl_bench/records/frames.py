@@ -14,7 +14,8 @@ TYPES = {  # of columns that are no text; whatever is missing is <NA>
     "Float64": (
         "validation", "accuracy_task_mean", "accuracy_sample", "average_incremental_accuracy_task_mean",
         "average_incremental_accuracy_sample", "forgetting_chaudhry", "forgetting_max_including_last",
-        "forgetting_diagonal", "learn_seconds", "evaluate_seconds", "stored_values_per_task",
+        "forgetting_diagonal", "learn_seconds", "evaluate_seconds", "training_seconds", "processor_seconds",
+        "certificate_seconds", "stored_values_per_task",
         "stored_values_per_class", "accuracy", "forgetting", "average_incremental_accuracy",
         "backward_transfer",
     ),

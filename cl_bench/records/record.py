@@ -31,10 +31,17 @@ class TaskRecord(Strict):
     first_task_of: str | None = None
     # forward passes of one image at prediction, see `Method.prediction_passes`; None in older records
     prediction_passes: int | None = None
+    # of `learn_seconds` those of training, the rest is of statistics; None in older records
+    training_seconds: float | None = None
+    # of all threads of the run's process while it learned and evaluated the task; None in older records
+    processor_seconds: float | None = None
 
     def outcome(self) -> dict:
         """The values that must be equal, bit for bit, whenever the run is repeated on the same machine."""
-        left_out = {"learn_seconds", "evaluate_seconds", "peak_memory_bytes", "first_task_of"}
+        left_out = {
+            "learn_seconds", "evaluate_seconds", "training_seconds", "processor_seconds", "peak_memory_bytes",
+            "first_task_of",
+        }  # fmt: skip
         return self.model_dump(mode="json", exclude=left_out)
 
 
@@ -81,6 +88,7 @@ class RunRecord(Strict):
     threads: int
     environments: tuple[dict[str, Any], ...]  # one per start of the run
     certificate: Certificate | None = None  # made when the last task is learned
+    certificate_seconds: float | None = None  # None in older records
 
     @property
     def correct(self) -> list[list[int]]:

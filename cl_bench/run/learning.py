@@ -109,7 +109,7 @@ class Learning:
         trainer, borrowed = self._trainer(index), self.stream.borrowed_seconds
         self._latest, self._per_class = None, len(task) / len(task.classes)
         tracked = self._tracking.seconds
-        start = time.perf_counter()
+        start, processor = time.perf_counter(), time.process_time()
         self.method.learn(task, trainer)
         learned = time.perf_counter()
         with network_in(self.spec.precision):
@@ -121,7 +121,8 @@ class Learning:
         # features that were found on disk count as if they had been computed
         more = [now - before for now, before in zip(self.stream.borrowed_seconds, borrowed, strict=True)]
         tracked = self._tracking.seconds - tracked
-        seconds = (learned - start - tracked + more[0], evaluated - learned + more[1])
+        processor = time.process_time() - processor
+        seconds = (learned - start - tracked + more[0], evaluated - learned + more[1], processor)
         self.predictions[f"task_{index + 1:03d}"] = evaluation.predictions
         state = {name: value.detach().cpu().contiguous() for name, value in self.method.state().items()}
         tensors = save_tensors(state)
@@ -173,8 +174,9 @@ class Learning:
         tensors: bytes,
         learning: float,
         evaluating: float,
+        processor: float,
     ) -> TaskRecord:
-        """What is recorded of a task that took so many seconds to learn and to evaluate."""
+        """What is recorded of a task that took so many seconds to learn, to evaluate, and of processors."""
         method, losses = self.method, None
         if self.followed:
             losses = tuple(
@@ -199,13 +201,18 @@ class Learning:
             kept_losses=losses,
             first_task_of=trainer.first_task.trained_by,
             prediction_passes=method.prediction_passes,
+            training_seconds=trainer.training_seconds,
+            processor_seconds=processor,
         )
 
 
 def certified(record: RunRecord, store: Store, method: Method, stream: Stream, say: Say) -> RunRecord:
     """The record of a method that has learned every task, done and saved with its inductive certificate."""
+    start = time.perf_counter()
     certificate = certify(method.predict, stream, stream.num_tasks)
-    record = record.model_copy(update={"status": "done", "certificate": certificate})
+    seconds = time.perf_counter() - start
+    made = {"status": "done", "certificate": certificate, "certificate_seconds": seconds}
+    record = record.model_copy(update=made)
     _save(store, record)
     say(certificate.sentence())
     return record

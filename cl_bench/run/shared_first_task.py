@@ -92,6 +92,7 @@ class StoredFirstTask(FirstTask):
         trainer.passes = len(trainer.pass_losses)
         self.trained_by = facts["run"] if facts["run"] != self._run_id else None
         self.borrowed_seconds += facts["seconds"]
+        trainer.training_seconds += facts["seconds"]
 
     def once(
         self, name: str, compute: Callable[[], dict[str, Tensor]], trainer: Trainer

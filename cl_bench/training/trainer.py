@@ -65,6 +65,7 @@ class Trainer:
     images_seen: int = 0
     passes: int = 0  # of the task so far, through all its phases
     pass_losses: list[float] = field(default_factory=list)
+    training_seconds: float = 0.0  # in `fit`, of all phases
 
     def fit(self, task: Task, phase: Phase, planned: int | None = None) -> None:
         """Minimise the phase's loss over the task's images; `planned` are the passes of all its phases.
@@ -84,8 +85,10 @@ class Trainer:
             _set_rates(optimizer, rates, phase, done)
             start = time.perf_counter()
             mean = self._shuffle(task, phase, optimizer, count)
+            seconds = time.perf_counter() - start
+            self.training_seconds += seconds
             self.pass_losses += [mean] * count
-            speed = count * len(task) / (time.perf_counter() - start)
+            speed = count * len(task) / seconds
             now = Progress(task.index, self.passes, planned or phase.passes, mean, speed, self.accuracy)
             self.report(replace(now, rates=tuple(group["lr"] for group in optimizer.param_groups)))
         if not all(bool(torch.isfinite(parameter).all()) for parameter in _trained(optimizer)):
