@@ -12,6 +12,7 @@ import pytest
 
 import cl_bench
 from cl_bench.cli import main
+from cl_bench.text.natural import natural
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = [
@@ -234,3 +235,10 @@ def test_a_file_without_end_is_one_line(results, monkeypatch, capsys, command):
     assert (
         code == 2 and "/dev/zero: it is longer than 1,000,000 bytes" in said and len(said.splitlines()) == 1
     )
+
+
+def test_numbers_in_texts_are_ordered_by_their_size():
+    names = ["glyphs/100", "glyphs/20", "cifar100/10", "glyphs/B50-Inc10", "nsp2[eta=0.97]", "nsp2[eta=0.9]"]
+    assert sorted(names, key=natural) == [
+        "cifar100/10", "glyphs/20", "glyphs/100", "glyphs/B50-Inc10", "nsp2[eta=0.9]", "nsp2[eta=0.97]",
+    ]  # fmt: skip

@@ -11,6 +11,7 @@ from cl_bench.records.spec import RunSpec
 from cl_bench.records.store import LeftOut
 from cl_bench.report.rows import Benchmark, Row
 from cl_bench.report.settings import settings_of, unlike
+from cl_bench.text.natural import natural
 
 LONGEST_SLUG = 150  # bytes of a folder's name
 
@@ -29,6 +30,8 @@ def group(records: Iterable[RunRecord | LeftOut], imported: Iterable[ImportedRec
         if found.slug in {other.slug for other in benchmarks}:
             found.slug += f"-{benchmark_id[:6]}"
         benchmarks.append(found)
+    first = _first(found.spec.dataset for found in benchmarks)
+    benchmarks.sort(key=lambda found: (first[found.spec.dataset], natural(found.spec.split)))
     _name_apart(benchmarks)
     for benchmark in benchmarks:
         for row in benchmark.rows:
@@ -45,7 +48,8 @@ def _row(runs: Sequence[RunRecord]) -> Row:
 
 def _benchmark(rows: list[Row]) -> Benchmark:
     """The benchmark of these rows, whose labels and names are made to tell them apart."""
-    rows.sort(key=lambda row: row.joint)
+    first = _first(row.spec.method for row in rows)
+    rows.sort(key=lambda row: (row.joint, first[row.spec.method], natural(row.label)))
     _tell_apart(rows)
     shared = []
     if len(rows) > 1:
@@ -55,6 +59,11 @@ def _benchmark(rows: list[Row]) -> Benchmark:
     spec = rows[0].spec
     backbone = f"{spec.backbone.name}, {spec.backbone.image_size} px"
     return Benchmark(spec.benchmark_name(), _slug(spec), backbone, rows, shared)
+
+
+def _first(names: Iterable[str]) -> dict[str, int]:
+    """Where each name stands first: what belongs together stays in the order asked for."""
+    return {name: place for place, name in reversed(list(enumerate(names)))}
 
 
 def _slug(spec: RunSpec) -> str:

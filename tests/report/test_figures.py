@@ -94,7 +94,7 @@ def test_a_trade_off_joins_neither_versions_nor_class_orders_and_needs_numbers()
         record("vpt-nsp2[subspace=iso]", SEQ, options={"subspace": "iso"}),
         record("vpt-nsp2", SEQ, options={"subspace": "nsp"}),
     ]
-    with pytest.raises(InputError, match=r"subspace of VPT-NSP² .* is not a number \(iso, nsp\)"):
+    with pytest.raises(InputError, match=r"subspace of VPT-NSP².* is not a number \(nsp, iso\)"):
         bars.tradeoff([panel(words)], Conventions(), "subspace")
 
 
@@ -277,3 +277,20 @@ def test_values_of_eta_that_are_no_numbers_have_no_trade_off_and_stop_no_other_f
     [benchmark] = group(records)
     begun = choose.of_benchmark(benchmark, Conventions(), tmp_path)
     assert sorted(path.stem for wait in begun for path in wait()) == ["accuracy"] * 3 + ["cost"] * 3
+
+
+def test_many_curves_are_small_multiples_of_one_range_with_bounds_in_each():
+    records = [record(f"vpt-seq[batch={b}]", SEQ, options={"batch": b}) for b in range(1, 18)]
+    records.append(record("vpt-joint", [[90, 90, 93]], joint=True))
+    [benchmark] = group(records)
+    panel = Panel("toy/3", [(row.label, row) for row in benchmark.rows])
+    drawn = curves.accuracy([panel], Conventions())
+    axes = [axis for axis in drawn.figure.axes if axis.get_visible()]
+    assert [axis.get_title() for axis in axes] == [f"toy/3, {part} of 3" for part in (1, 2, 3)]
+    labels = [[line.get_label() for line in axis.get_lines()] for axis in axes]
+    assert [len(found) for found in labels] == [6, 7, 7] and all("vpt-joint" in found for found in labels)
+    assert labels[0][0] == "vpt-seq[batch=1]" and labels[0][1] == "vpt-seq[batch=2]"  # not 10
+    assert len({axis.get_ylim() for axis in axes}) == 1
+    low = axes[0].get_ylim()[0]
+    assert f"(axis begins at {low:.0f})" in axes[0].get_ylabel()
+    assert {line[0] for line in drawn.numbers[1:]} == {"toy/3"}

@@ -218,7 +218,8 @@ def test_the_trade_off_has_a_point_per_eta_and_joins_rows_that_differ_in_nothing
         record("vpt-joint", [[90, 90, 93]], joint=True),
     ]
     [benchmark] = group(records)
-    rows = bars.sweep_rows(benchmark.rows[0], benchmark.rows, "eta")
+    start = next(row for row in benchmark.rows if row.label == "vpt-nsp2[eta=1.0]")
+    rows = bars.sweep_rows(start, benchmark.rows, "eta")
     assert [row.finished[0].spec.options["eta"] for row in rows] == [0.9, 0.95, 1.0]
 
 

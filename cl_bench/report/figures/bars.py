@@ -51,7 +51,10 @@ def _scatter(axis, points: Sequence, front: set[int]) -> None:
     axis.plot(*line, color="0.5", linewidth=1, zorder=1)
     for i, (value, found, lost) in enumerate(points):
         place, shift = (lost[0], found[0]), {"textcoords": "offset points", "xytext": (3, 3)}
-        axis.scatter(*place, s=14, color=BLUE if i in front else "0.6", zorder=2)
+        color = BLUE if i in front else "0.6"
+        axis.errorbar(
+            *place, found[1], lost[1], fmt="o", markersize=3.7, linewidth=0.8, color=color, zorder=2
+        )
         axis.annotate(f"{value:g}", place, fontsize=6, **shift)
     axis.set_xlabel("forgetting (%)")
     axis.set_ylabel("accuracy (%)")

@@ -9,9 +9,11 @@ from cl_bench.report.figures.pareto import pareto
 from cl_bench.report.figures.style import (
     COLUMN_INCHES,
     Drawn,
+    alike,
     heading,
     legend,
     look_of,
+    of_few_curves,
     panel_axes,
     percent,
     places_of,
@@ -52,10 +54,10 @@ def accuracy(panels: Sequence[Panel], conventions: Conventions) -> Drawn | None:
     panels = [panel for panel in panels if any(row.curves(conventions) for _, row in panel.rows)]
     if not panels:
         return None
-    figure, axes = panel_axes(len(panels), 2.4)
-    places = places_of(panels)
+    parts, places = of_few_curves(panels), places_of(panels)
+    figure, axes = panel_axes(len(parts), 2.4)
     numbers: list[tuple] = [("panel", "row", "task", "accuracy_mean", "accuracy_std", "n")]
-    for axis, panel in zip(axes, panels, strict=True):
+    for axis, (over, panel) in zip(axes, parts, strict=True):
         for name, row in panel.rows:
             place = places[name]
             curves = row.curves(conventions)
@@ -70,8 +72,9 @@ def accuracy(panels: Sequence[Panel], conventions: Conventions) -> Drawn | None:
                 (panel.title, name, t, mean, spread, len(curves))
                 for t, (mean, spread) in enumerate(values, 1)
             ]
-        _over_tasks(axis, panel.title)
+        _over_tasks(axis, over)
     axes[0].set_ylabel("accuracy on seen classes (%)")
+    alike(axes)
     legend(figure, axes)
     return Drawn(figure, numbers)
 
@@ -144,6 +147,7 @@ def cost(panels: Sequence[Panel], conventions: Conventions, of: str = "seconds")
         _spread_out(axis, [spent for spent, _ in costs] if of in COUNTED else [])
         axis.margins(0.1)
     axes[0].set_ylabel("accuracy (%)")
+    alike(axes)
     legend(figure, axes)
     return Drawn(figure, numbers)
 

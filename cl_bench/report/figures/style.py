@@ -2,7 +2,7 @@
 
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -29,6 +29,7 @@ STYLE = {
     "grid.alpha": 0.25,
 }
 COLUMN_INCHES = 3.4  # the width of one column of most papers
+MOST_CURVES = 8  # in a panel
 LEGEND_LINE = 0.16  # inches; the height of a figure has room for two
 
 
@@ -78,6 +79,33 @@ def panel_axes(count: int, height: float, width: float = COLUMN_INCHES) -> tuple
     for unused in flat[count:]:
         unused.set_visible(False)
     return figure, flat[:count]
+
+
+def of_few_curves(panels: Sequence[Panel]) -> list[tuple[str, Panel]]:
+    """Panels and what stands over them; those of many curves in parts of about as many, in the same order.
+
+    Bounds, which are levels, stand in every part.
+    """
+    made = []
+    for panel in panels:
+        levels = [(name, row) for name, row in panel.rows if row.joint]
+        curves = [(name, row) for name, row in panel.rows if not row.joint]
+        parts = max(1, -(-len(curves) // MOST_CURVES))
+        for part in range(parts):
+            start, end = (len(curves) * place // parts for place in (part, part + 1))
+            over = panel.title if parts == 1 else f"{panel.title}, {part + 1} of {parts}"
+            made.append((over, replace(panel, rows=[*curves[start:end], *levels])))
+    return made
+
+
+def alike(axes: Sequence) -> None:
+    """The same vertical range in all panels, whose first label says so where it does not begin at 0."""
+    lows, highs = zip(*(axis.get_ylim() for axis in axes), strict=True)
+    low = max(0.0, min(lows))
+    for axis in axes:
+        axis.set_ylim(low, max(highs))
+    if low > 0:
+        axes[0].set_ylabel(f"{axes[0].get_ylabel()}\n(axis begins at {low:.0f})")
 
 
 def places_of(panels: Sequence[Panel]) -> dict[str, int]:
