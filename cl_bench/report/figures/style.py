@@ -30,6 +30,7 @@ STYLE = {
 }
 COLUMN_INCHES = 3.4  # the width of one column of most papers
 MOST_CURVES = 8  # in a panel
+NEARLY_ZERO = 0.25  # of a range, below which it may as well begin at 0
 LEGEND_LINE = 0.16  # inches; the height of a figure has room for two
 
 
@@ -102,6 +103,7 @@ def alike(axes: Sequence) -> None:
     """The same vertical range in all panels, whose first label says so where it does not begin at 0."""
     lows, highs = zip(*(axis.get_ylim() for axis in axes), strict=True)
     low = max(0.0, min(lows))
+    low = 0.0 if low < NEARLY_ZERO * max(highs) else low
     for axis in axes:
         axis.set_ylim(low, max(highs))
     if low > 0:
