@@ -31,6 +31,7 @@ def test_all_of_them_are_tested():
     }
 
 
+@pytest.mark.slow
 def test_methods_are_trained_and_compared(example):
     printed = example("compare_methods.py", "--methods", "simplecil", "--limit", 400, "--threads", 1)
     [row] = [line for line in printed.splitlines() if line.startswith("simplecil")]

@@ -93,6 +93,7 @@ def test_a_tracker_that_is_not_installed_ends_the_command_before_anything_is_pla
     assert said.count("\n") == 1 and not results.exists()
 
 
+@pytest.mark.slow
 def test_one_that_fails_in_the_process_of_a_run_is_told_where_the_runs_are_followed(
     package, toy_request, tmp_path, monkeypatch, capsys
 ):

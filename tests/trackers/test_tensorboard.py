@@ -67,6 +67,7 @@ def test_a_run_that_goes_on_has_one_curve(toy_request, tmp_path):
     require_whole(events(tmp_path, spec), record)
 
 
+@pytest.mark.slow
 def test_it_is_asked_for_from_python(toy_request, tmp_path):
     asked = {key: toy_request[key] for key in ("backbone", "weights", "image_size", "set")}
     terms = {"results": tmp_path, "devices": "cpu", "jobs": 1, "threads": 1, "quiet": True}

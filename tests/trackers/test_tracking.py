@@ -213,6 +213,7 @@ def test_trackers_are_no_part_of_what_a_run_is(toy_request):
     assert tracked == plain and tracked.run_id() == plain.run_id() and "track" not in tracked.command
 
 
+@pytest.mark.slow
 def test_a_run_without_trackers_imports_none_and_writes_nothing(toy_request, tmp_path):
     spec = spec_of(toy_request, "seq")
     path = write_spec(spec, Store(tmp_path).folder(spec))
