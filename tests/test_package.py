@@ -43,7 +43,7 @@ def test_a_foreign_package_of_that_name_stays_importable_at_the_repository_root(
     (tmp_path / name / "__init__.py").write_text("FOREIGN = True", encoding="utf-8")
     plugin = {"datasets": "glyphs", "methods": "vpt_seq"}[name]
     code = (
-        f"import sys; sys.path.append({str(tmp_path)!r}); import {name}; assert {name}.FOREIGN; "
+        f"import sys; sys.path.insert(1, {str(tmp_path)!r}); import {name}; assert {name}.FOREIGN; "
         f"import cl_bench.{name}.{plugin}"
     )
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
