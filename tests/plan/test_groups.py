@@ -144,6 +144,7 @@ def test_a_group_of_which_nothing_fits_is_an_error_that_says_why(base, write):
         plan(base, methods="mine")
 
 
+@pytest.mark.slow
 def test_every_command_says_what_it_leaves_out(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for words in (("plan",), ("check",), ("status",), ("run", "--dry-run")):
