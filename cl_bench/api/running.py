@@ -86,7 +86,7 @@ def run(
     launch = orchestrator.LaunchOptions(devices, jobs, threads=threads, time_limit=limit, track=trackers)
     with Starter() as starter:
         starter.prepare(threads or places.share(jobs or 1))
-        made = starter.call("cl_bench.plan.plan:plan_for", request, devices, store.root)
+        made = starter.call("cl_bench.plan.plan:plan_for", request, devices, store.root, True)
         _warn(made)
         console = Console(stderr=True, quiet=quiet)
         outcomes = orchestrator.execute(made.specs, store, launch, console, starter, made.sizes)

@@ -103,7 +103,7 @@ def run(
         from cl_bench.launch import orchestrator
         from cl_bench.records.store import Store
 
-        plan, store = planned(request, devices, results, starter.call), Store(results)
+        plan, store = planned(request, devices, results, starter.call, True), Store(results)
         warn(plan.warnings) if quiet else remark(plan)
         terms = (devices, jobs, per_gpu, gpus_per_run, threads, limit, compiled, retry, share, scheduler)
         launch = orchestrator.LaunchOptions(*terms, named.chosen(request.track), level)
@@ -182,7 +182,7 @@ def tune(
 
     tried, conventions = search.read_grid(grid), Conventions(accuracy)
     request = search.with_grid(request, tried)
-    plan = planned(request, devices, results)
+    plan = planned(request, devices, results, sized=True)
     remark(plan)
     launch = orchestrator.LaunchOptions(devices, jobs, per_gpu, track=named.chosen(request.track))
     outcomes = orchestrator.execute(

@@ -18,16 +18,17 @@ from cl_bench.records.store import Store
 from cl_bench.text.escape import visible
 
 
-def plan_for(request: Request, asked: str, results: Path) -> Plan:
+def plan_for(request: Request, asked: str, results: Path, sized: bool = False) -> Plan:
     """The plan of a request in the precision that is usual on the devices asked for, with its hints.
 
+    `sized` adds how much each of several runs is to do, for which data and networks are opened.
     Raises as `make_plan`, `devices` and `hints`.
     """
     plan = make_plan(request, environment.usual_precision(devices(asked)))
     found = versions.hints(plan.specs, Store(results), any_precision="precision" not in request.set)
     sizes = {
         run: Size(sum(cost.forwards) + sum(cost.evaluating), sum(cost.images))
-        for run, cost in costs(plan.specs).items()
+        for run, cost in costs(plan.specs if sized and len(plan.specs) > 1 else ()).items()
     }
     return replace(plan, hints=found, sizes=sizes)
 
