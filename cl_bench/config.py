@@ -14,12 +14,15 @@ class Strict(BaseModel):
     """A frozen model that refuses unknown keys and does not guess types."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
-    ADDED: ClassVar[frozenset[str]] = frozenset()  # options younger than runs of the version
+    ADDED: ClassVar[frozenset[str]] = (
+        frozenset()
+    )  # options younger than runs of the version, besides its bases'
 
     def recorded(self) -> dict[str, Any]:
         """The JSON values, without added options that have their default: older runs keep their ids."""
-        fields = type(self).model_fields
-        unchanged = {name for name in self.ADDED if getattr(self, name) == fields[name].default}
+        fields, kinds = type(self).model_fields, type(self).__mro__
+        added = {name for kind in kinds for name in vars(kind).get("ADDED", ())}
+        unchanged = {name for name in added if getattr(self, name) == fields[name].default}
         return self.model_dump(mode="json", exclude=unchanged)
 
 

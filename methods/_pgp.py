@@ -57,8 +57,8 @@ class ProjectionConfig(Strict):
 class PoolProjectionConfig(ProjectionConfig):
     """The same for prompt pools, whose published code works in sample space."""
 
-    # random: as many random directions, the control
-    pgp_space: Literal["feature", "sample_asis", "random"] = "feature"
+    # controls: as many random directions (random), or updates inside the subspace alone (range)
+    pgp_space: Literal["feature", "sample_asis", "random", "range"] = "feature"
 
 
 def require_sample_space(config: PoolProjectionConfig, width: int) -> None:
@@ -135,7 +135,8 @@ class GradientProjection:
         """Grow bases by the second moments A (..., D, D) of the task's inputs."""
         space.grow(A, energy, self.config.pgp_energy, self.config.pgp_rank_rule, task.index == 0)
 
-    def random_directions(self, *name: str) -> torch.Generator | None:
-        """What random directions are drawn from, where they stand for old tasks' (pgp_space=random)."""
-        drawn = getattr(self.config, "pgp_space", None) == "random"
-        return seeds.generator(self.stream.init_seed, "random subspace", *name) if drawn else None
+    def spaces(self, shape: tuple[int, ...], *name: str) -> Subspaces:
+        """Bases (..., D, D) that protect nothing yet; by pgp_space random ones, or their opposite."""
+        space, seed = self.config.pgp_space, self.stream.init_seed
+        drawn = seeds.generator(seed, "random subspace", *name) if space == "random" else None
+        return Subspaces(shape, self.device, drawn, space == "range")

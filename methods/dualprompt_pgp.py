@@ -26,7 +26,7 @@ from cl_bench.nn.pool import cosines, nearest
 from cl_bench.nn.projection import Projection
 from cl_bench.nn.prompts import Prefixes
 from cl_bench.nn.statistics import QueryMoments, block_queries
-from cl_bench.nn.subspaces import Subspaces, principal_scores
+from cl_bench.nn.subspaces import principal_scores
 from cl_bench.training.trainer import Trainer
 
 SUMMARY = "DualPrompt with gradients orthogonal to old tasks' queries (PGP)"
@@ -62,7 +62,7 @@ class DualPromptPGP(pgp.GradientProjection, DualPrompt):
         if config.pgp_space == "sample_asis":  # the public code takes all heads side by side
             self.heads, width = 1, backbone.width
         shape = (config.g_layers + config.e_layers, self.heads, width, width)
-        self.space = Subspaces(shape, self.device, self.random_directions())
+        self.space = self.spaces(shape)
 
     def by_head(self, keys: Tensor) -> Tensor:
         """Keys (layers, n, ..., D) -> (layers, H, rows, d)."""
@@ -72,11 +72,10 @@ class DualPromptPGP(pgp.GradientProjection, DualPrompt):
         """X (layers, 2, ..., D) of G or E, its keys outside the bases of the blocks from `first` on."""
         if self.space.empty:
             return X
-        M = self.space.active[first : first + len(X)]
-        halves = [X[:, 0], X[:, 1]]
+        halves, blocks = [X[:, 0], X[:, 1]], slice(first, first + len(X))
         for half in (0, 1) if self.config.project_values else (0,):
-            rows = self.by_head(halves[half])
-            halves[half] = (rows - (rows @ M) @ M.mT).transpose(1, 2).flatten(2).view_as(halves[half])
+            rows = self.space.outside(self.by_head(halves[half]), blocks)
+            halves[half] = rows.transpose(1, 2).flatten(2).view_as(halves[half])
         return torch.stack(halves, dim=1)
 
     def outsides(self) -> list[Projection]:

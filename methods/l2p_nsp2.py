@@ -23,7 +23,13 @@ from torch.nn import functional as F
 from cl_bench.data.stream import StreamInfo, Task, TaskInfo
 from cl_bench.errors import InputError
 from cl_bench.nn.backbone import Backbone
-from cl_bench.nn.projection import Projection, keep_norm_outside, null_projector, shares_outside_null
+from cl_bench.nn.projection import (
+    Projection,
+    keep_norm_outside,
+    null_projector,
+    shares_outside_null,
+    stepping,
+)
 from cl_bench.nn.statistics import AttentionMoments
 from cl_bench.training.trainer import Trainer
 
@@ -58,6 +64,9 @@ class L2PNSP2(NullSpaceUpdates, L2P):
         if config.carry != "drop":
             enters = "carry=accumulate lets prompt outputs enter the next block"
             raise InputError(f"{enters}, which no projection of L2P-NSP² protects; give carry=drop")
+        if config.step != "projected" and (config.key_exact or config.freeze_after_task1):
+            undone = f"step={config.step} would undo key_exact=on and freeze_after_task1=on"
+            raise InputError(f"{undone}; leave out one of them")
         super().__init__(config, backbone, stream)
         D = backbone.width
         self.register_buffer("Cq", torch.zeros(1, D, D, dtype=torch.float64, device=self.device))
@@ -88,7 +97,7 @@ class L2PNSP2(NullSpaceUpdates, L2P):
             old = self.K - U  # Adam has stepped already
             return keep_norm_outside(old + U_B, old, lambda X: X @ Pi) - old
 
-        return [*found, (self.K, project)]
+        return [*found, (self.K, stepping(project, self.config.step))]
 
     def statistics_images(self, task: TaskInfo, images: int) -> int:
         """One pass also for the keys alone."""

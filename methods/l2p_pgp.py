@@ -24,7 +24,7 @@ from cl_bench.errors import InputError
 from cl_bench.nn.backbone import Backbone
 from cl_bench.nn.projection import Projection, keep_norm_outside
 from cl_bench.nn.statistics import TokenMoments
-from cl_bench.nn.subspaces import Subspaces, principal_scores
+from cl_bench.nn.subspaces import principal_scores
 from cl_bench.training.trainer import Trainer
 
 SUMMARY = "L2P with gradients orthogonal to old tasks' tokens (PGP)"
@@ -65,9 +65,10 @@ class L2PPGP(pgp.GradientProjection, L2P):
         if config.key_exact and not (config.pgp_stage == "update" and config.pgp_keys):
             needed = "key_exact=on needs pgp_stage=update and pgp_keys=on"
             raise InputError(f"{needed}: with projected gradients Adam moves keys inside the subspace too")
-        prompts, keys = self.random_directions("prompts"), self.random_directions("keys")
-        self.prompt_space = Subspaces((config.layers, D, D), self.device, prompts)
-        self.key_space = Subspaces((1, D, D), self.device, keys)
+        if config.key_exact and config.pgp_space == "range":
+            raise InputError("pgp_space=range moves keys inside the subspace alone; give key_exact=off")
+        self.prompt_space = self.spaces((config.layers, D, D), "prompts")
+        self.key_space = self.spaces((1, D, D), "keys")
 
     def outsides(self) -> list[Projection]:
         """P outside M_p and K outside M_k."""

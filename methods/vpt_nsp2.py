@@ -9,19 +9,20 @@ and standard deviation.
 
 Defaults follow the published code where it and the paper differ (`nullity`, `ln_red`), but covariances are
 means over a task's rows, so that every task weighs the same; the code sums means of batches of 100 images
-(`cov_norm=batches`). Dividing B by its Frobenius norm (`nsp_norm=fro`) shrinks updates after the first task
-tenfold; `subspace=iso` and `random` shrink as much without, or with random, directions. `affine=exact` has
-the conditions with LayerNorm's scale and the prompts' deviation, which paper and code drop.
+(`cov_norm=batches`). Dividing B by its Frobenius norm (`nsp_norm=fro`) shrinks later updates tenfold;
+`subspace=iso`, `random` and `range` shrink as much with no, random, or the protected directions, and `step`
+keeps direction or size alone. `affine=exact` has the conditions with LayerNorm's scale and the prompts'
+deviation, which paper and code drop.
 """
 
 from typing import Literal
 
 import torch
-from cl_bench.methods.vpt_seq import PromptTuningConfig, VPTSeq
+from cl_bench.methods._steps import StepConfig, require_step
+from cl_bench.methods.vpt_seq import LaterRate, LaterRateConfig, PromptTuningConfig, VPTSeq
 from pydantic import Field
 from torch import Tensor
 
-from cl_bench.config import Strict
 from cl_bench.data.batch import Batch
 from cl_bench.data.stream import StreamInfo, Task, TaskInfo
 from cl_bench.nn import projection
@@ -35,7 +36,7 @@ ALIASES, SUMMARY = ("nsp2",), "updates projected into the null space of old task
 FAMILY, VENUE, GROUPS, PASSES = "prompts", "NeurIPS 2024", ("paper",), 1
 
 
-class NullSpaceConfig(Strict):
+class NullSpaceConfig(StepConfig):
     """Settings of the null-space projection; eta is that of 10-split CIFAR-100, NSP2 paper, appendix B."""
 
     b1: bool = True  # projection for affinity, B_1
@@ -50,21 +51,20 @@ class NullSpaceConfig(Strict):
     affine: Literal["ignore", "exact"] = "ignore"
     ln_red: Literal["mean", "l1"] = "mean"
     cov_norm: Literal["rows", "batches", "sum"] = "rows"  # batches: the sum of batches' means (published)
-    subspace: Literal["nsp", "iso", "random"] = "nsp"  # or one that shrinks updates as much
+    subspace: Literal["nsp", "iso", "random", "range"] = "nsp"  # or one that shrinks updates as much
 
 
 class NullSpaceUpdates:
     """Mixed in before a prompt-tuning method (`P`, `visit`): P <- P + B2 U B1 from the second task on."""
 
     AS_PUBLISHED = {"cov_norm": "batches"}
-    LEFT_DIFFERENT = (
-        "the frozen network computes in fp32 or bf16 (precision), where the code trains in fp16",
-    )
+    LEFT_DIFFERENT = ("the frozen network is in fp32 or bf16 (precision), where the code trains in fp16",)
     b2_blocks = 1  # B_2 is made of so many diagonal blocks
 
     def __init__(self, config: NullSpaceConfig, backbone: Backbone, stream: StreamInfo):
         super().__init__(config, backbone, stream)
         layers, M, D = self.P.shape
+        require_step(config, (config.b1 or config.b2) and config.subspace != "iso", "b1=on, not subspace=iso")
         if config.b1:
             require_linear_keys(backbone)
         if config.b2:
@@ -82,8 +82,8 @@ class NullSpaceUpdates:
 
     def extra(self) -> Extra:
         """Both projections of every update, the moments of the prompts' attention, and their null spaces."""
-        b1, b2 = self.config.b1, self.config.b2
-        return with_null_spaces(super().extra(), self.P, self.backbone.vit, b1, b2, self.b2_blocks)
+        which = self.config.b1, self.config.b2
+        return with_null_spaces(super().extra(), self.P, self.backbone.vit, *which, self.b2_blocks)
 
     def statistics_images(self, task: TaskInfo, images: int) -> int:
         """One pass over the task, shared with what else the method wants to see."""
@@ -99,8 +99,8 @@ class NullSpaceUpdates:
     def projections(self, task: TaskInfo) -> list[Projection]:
         """Adam's finished update U of the prompts becomes B2 U B1; not in the first task."""
         B1, B2 = self.B1.float() if self.config.b1 else None, self.B2.float() if self.config.b2 else None
-        projects = task.index and (self.config.b1 or self.config.b2)
-        return [(self.P, lambda U: projection.between(B2, U, B1))] if projects else []
+        project = projection.stepping(lambda U: projection.between(B2, U, B1), self.config.step)
+        return [(self.P, project)] if task.index and (self.config.b1 or self.config.b2) else []
 
     def end_task(self, task: Task, trainer: Trainer) -> None:
         """Add the task's covariances and derive B1 and B2 for the next one, where one follows."""
@@ -135,11 +135,11 @@ class NullSpaceUpdates:
         return {**super().diagnostics(), "R1": self.R1, "R2": self.R2, "update_inside_protected": self.inside}
 
 
-class NSP2Config(NullSpaceConfig, PromptTuningConfig):
+class NSP2Config(NullSpaceConfig, LaterRateConfig, PromptTuningConfig):
     """Defaults: 10-split CIFAR-100, NSP2 paper, appendix B."""
 
 
-class VPTNSP2(NullSpaceUpdates, VPTSeq):
+class VPTNSP2(LaterRate, NullSpaceUpdates, VPTSeq):
     """Prompt tuning whose prompt updates are P <- P + B2 U B1 from the second task on."""
 
     Config = NSP2Config

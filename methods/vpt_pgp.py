@@ -9,19 +9,19 @@ entering a block, uncentered and before norm1, of 768 training images a task. Th
 sample space; see `cl_bench.methods._pgp`.
 """
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from cl_bench.methods._pgp import GradientProjection, ProjectionConfig
-from cl_bench.methods.vpt_seq import PromptTuningConfig, VPTSeq
+from cl_bench.methods._steps import StepConfig, require_step
+from cl_bench.methods.vpt_seq import LaterRate, LaterRateConfig, PromptTuningConfig, VPTSeq
 from pydantic import Field
 from torch import Tensor
 
 from cl_bench.data.stream import StreamInfo, Task, TaskInfo
 from cl_bench.errors import InputError
 from cl_bench.nn.backbone import Backbone
-from cl_bench.nn.projection import Projection
+from cl_bench.nn.projection import Projection, stepping
 from cl_bench.nn.statistics import TokenMoments
-from cl_bench.nn.subspaces import Subspaces
 from cl_bench.training.trainer import Trainer
 
 ALIASES = ("pgp",)
@@ -30,9 +30,12 @@ FAMILY, VENUE, PASSES = "prompts", "ICLR 2024", 1
 RECONSTRUCTION = True
 
 
-class PGPConfig(ProjectionConfig, PromptTuningConfig):
+class PGPConfig(ProjectionConfig, StepConfig, LaterRateConfig, PromptTuningConfig):
     """Training as VPT-NSP2 (NSP2 paper, appendix D); nothing else is stated there."""
 
+    ADDED: ClassVar = frozenset({"pgp_space"})
+    # controls: as many random directions (random), or updates inside the subspace alone (range)
+    pgp_space: Literal["feature", "random", "range"] = "feature"
     pgp_wd: Literal["after", "before"] = "after"  # weight decay joins the gradient after or before projection
     pgp_feat: Literal["raw", "ln"] = "raw"  # tokens before or after norm1
     pgp_include_prompt: bool = False  # old prompts' directions too, as further rows (PGP's second condition)
@@ -41,7 +44,7 @@ class PGPConfig(ProjectionConfig, PromptTuningConfig):
     eta: float = Field(0.97, ge=0, le=1)  # only with pgp_norm=nsp
 
 
-class VPTPGP(GradientProjection, VPTSeq):
+class VPTPGP(LaterRate, GradientProjection, VPTSeq):
     """Prompt tuning whose gradients lose their part inside old tasks' subspace from the second task on."""
 
     Config = PGPConfig
@@ -54,8 +57,11 @@ class VPTPGP(GradientProjection, VPTSeq):
         super().__init__(config, backbone, stream)
         if config.pgp_norm == "nsp" and config.pgp_stage == "grad":
             raise InputError("pgp_norm=nsp needs pgp_stage=update: Adam undoes any scaling of the gradient")
+        require_step(
+            config, config.pgp_stage == "update" and config.energy > 0, "pgp_stage=update, energy above 0"
+        )
         layers, _, D = self.P.shape
-        self.subspaces = Subspaces((layers, D, D), self.device)
+        self.subspaces = self.spaces((layers, D, D))
 
     @classmethod
     def trunk(cls, config: PGPConfig) -> dict | None:
@@ -72,6 +78,10 @@ class VPTPGP(GradientProjection, VPTSeq):
         """P outside the protected subspace."""
         return [] if self.subspaces.empty else [(self.P, self.outside)]
 
+    def projections(self, task: TaskInfo) -> list[Projection]:
+        """As `step` says, with pgp_stage=update."""
+        return [(P, stepping(project, self.config.step)) for P, project in super().projections(task)]
+
     def outside(self, U: Tensor) -> Tensor:
         """U - (U M) M^T; with pgp_norm=nsp over sqrt(D - r) and mixed with U by eta."""
         projected, eta = self.subspaces.outside(U), self.config.eta
@@ -82,7 +92,7 @@ class VPTPGP(GradientProjection, VPTSeq):
     def after_backward(self, task: TaskInfo) -> None:
         """g <- g - (g M) M^T, the decay in g before with pgp_wd=before."""
         if self.config.pgp_wd == "before":
-            for parameter in self.trained_parameters():
+            for parameter in VPTSeq.trained_parameters(self):
                 parameter.grad.add_(parameter.detach(), alpha=self.config.weight_decay)
         super().after_backward(task)
 

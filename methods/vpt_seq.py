@@ -100,19 +100,16 @@ class VPTSeq(Prompted):
         return self.head(self.backbone.features(batch.images, self.prompts))
 
 
-class SequentialConfig(PromptTuningConfig):
-    """Controls of methods that make later updates smaller: smaller steps, whatever their direction."""
+class LaterRateConfig(Strict):
+    """Control of methods that make later updates smaller: smaller steps, whatever their direction."""
 
     ADDED: ClassVar = frozenset({"later_lr", "later_lr_of"})
     later_lr: float = Field(1.0, gt=0)  # factor on the learning rate from the second task on
     later_lr_of: Literal["prompts", "all"] = "prompts"  # whose: the prompts', or the current head's too
 
 
-class SequentialVPT(VPTSeq):
-    """VPT-Seq as a method: the body above, with a learning rate of its own from the second task on."""
-
-    Config = SequentialConfig
-    TRUNK = PromptTuningConfig
+class LaterRate:
+    """Mixed in before a VPT method: a learning rate of its own from the second task on."""
 
     def trained_parameters(self) -> list:
         """The prompts, then the current head, each with its learning rate."""
@@ -122,6 +119,17 @@ class SequentialVPT(VPTSeq):
             return [prompts, *head]
         rates = (later, later if self.config.later_lr_of == "all" else usual)
         return [{"params": each, "lr": rate} for each, rate in zip(([prompts], head), rates, strict=True)]
+
+
+class SequentialConfig(LaterRateConfig, PromptTuningConfig):
+    """Settings of VPT-Seq."""
+
+
+class SequentialVPT(LaterRate, VPTSeq):
+    """VPT-Seq as a method: the body above, with a learning rate of its own from the second task on."""
+
+    Config = SequentialConfig
+    TRUNK = PromptTuningConfig
 
 
 METHOD = SequentialVPT

@@ -12,6 +12,7 @@ from cl_bench.errors import InputError
 from cl_bench.nn.subspaces import directions_needed
 
 Nullity = Literal["official", "paper"]
+Step = Literal["projected", "direction", "size"]
 Projection = tuple[torch.nn.Parameter, Callable[[Tensor], Tensor]]  # a parameter, and what its update becomes
 
 
@@ -142,7 +143,8 @@ def fused_projection(
 
     B = Pi / ||Pi||_F = Pi / sqrt(R) with `norm="fro"`, Pi itself with "none". In place of the null space's
     Pi, "random" takes a random subspace of the same R and "iso" the identity, whose multiple then is what a
-    null direction gets.
+    null direction gets. "range" takes I - Pi, the protected space, over the same sqrt(R): null and protected
+    directions change places.
     """
     Pi, R = null_projector(C, rule)
     I = torch.eye(len(C), dtype=C.dtype, device=C.device)
@@ -150,6 +152,8 @@ def fused_projection(
         Pi = random_projector(len(C), R, generator).to(C)
     elif subspace == "iso":
         Pi = I
+    elif subspace == "range":
+        Pi = I - Pi
     B = Pi / R**0.5 if norm == "fro" else Pi
     return eta * B + (1 - eta) * I, R
 
@@ -158,6 +162,29 @@ def between(B2: Tensor | None, U: Tensor, B1: Tensor | None) -> Tensor:
     """B2 U B1 of an update U (L, M, D); None is the identity."""
     U = U if B1 is None else U @ B1
     return U if B2 is None else B2 @ U
+
+
+def stepping(project: Callable[[Tensor], Tensor], step: Step) -> Callable[[Tensor], Tensor]:
+    """A projection of updates U (..., M, D) of which one part is kept, in each matrix by itself.
+
+    `direction` is the projected update's, as long (Frobenius norm) as U; `size` is U, as long as the
+    projected update; `projected` has both. What has no direction stays 0.
+    """
+    if step == "projected":
+        return project
+
+    def kept(U: Tensor) -> Tensor:
+        projected = project(U)
+        return _as_long_as(U, projected) if step == "direction" else _as_long_as(projected, U)
+
+    return kept
+
+
+def _as_long_as(lengths: Tensor, directions: Tensor) -> Tensor:
+    """Matrices (..., M, D) with the Frobenius norms of one tensor and the directions of another."""
+    wanted, own = (X.double().norm(dim=(-2, -1), keepdim=True) for X in (lengths, directions))
+    factor = torch.where(own > 0, wanted / own, torch.zeros_like(own))
+    return (directions.double() * factor).to(directions.dtype)
 
 
 def ln_loss(P: Tensor, P_prev: Tensor, reduction: str) -> Tensor:

@@ -7,17 +7,21 @@ from torch import Tensor, nn
 class Subspaces(nn.Module):
     """Bases M (..., D, r) of protected directions, one for each of the leading indices.
 
-    They are kept as (..., D, D) with columns of zeros behind. With a `generator` they are protected in name
-    only: updates are kept out of equally many random directions instead.
+    They are kept as (..., D, D) with columns of zeros behind. Two controls protect them in name only: with a
+    `generator` updates are kept out of equally many random directions instead, with `opposite` inside.
     """
 
     def __init__(
-        self, shape: tuple[int, ...], device: torch.device, generator: torch.Generator | None = None
+        self,
+        shape: tuple[int, ...],
+        device: torch.device,
+        generator: torch.Generator | None = None,
+        opposite: bool = False,
     ):
         """Nothing is protected yet; `shape` is (..., D, D)."""
         super().__init__()
         self.register_buffer("M", torch.zeros(shape, dtype=torch.float64, device=device))
-        self._random = None
+        self._random, self._opposite = None, opposite
         if generator is not None:
             drawn = torch.randn(shape, dtype=torch.float64, generator=generator)
             self._random = torch.linalg.qr(drawn)[0].to(device)
@@ -42,9 +46,16 @@ class Subspaces(nn.Module):
         self.active = directions[..., : int(ranks.max())].float()  # (..., D, r)
         self.active_ranks = ranks
 
-    def outside(self, X: Tensor) -> Tensor:
-        """X - X M M^T for rows X (..., n, D); X itself while nothing is protected."""
-        return X if self.empty else X - (X @ self.active) @ self.active.mT
+    def outside(self, X: Tensor, part: slice = slice(None)) -> Tensor:
+        """X - X M M^T for rows X (..., n, D), X M M^T if `opposite`; X itself while nothing is protected.
+
+        `part` says which of the first index's bases X belongs to.
+        """
+        if self.empty:
+            return X
+        M = self.active[part]
+        inside = (X @ M) @ M.mT
+        return inside if self._opposite else X - inside
 
     def share_inside(self, X: Tensor) -> float:
         """|X M| / |X|, 0 where X is 0."""
