@@ -1,5 +1,6 @@
 """The command that measures speed. It parses and prints, and decides nothing."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -44,7 +45,7 @@ def bench(
         pairs,
         random_weights,
         compiled,
-        _say,
+        partial(output.say, err=True),
     )
     output.say(found.text())
     if json is not None:
@@ -52,7 +53,3 @@ def bench(
             json.write_text(found.model_dump_json(indent=1) + "\n", encoding="utf-8")
         except OSError as error:
             raise InputError(f"cannot write {json}: {error.strerror}") from error
-
-
-def _say(line: str) -> None:
-    output.say(line, err=True)

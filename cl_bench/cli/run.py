@@ -1,5 +1,6 @@
 """Commands that train. They parse and print, and decide nothing; heavy imports happen inside them."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -124,10 +125,14 @@ def run(
 def plan_command(
     request, devices: opt.Devices = "auto", jobs: opt.Jobs = None, per_gpu: opt.PerGpu = 1,
     threads: opt.Threads = None, share: opt.Share = True, results: opt.Results = Path("results"),
-    gpus_per_run: opt.GpusPerRun = 1, json: opt.Json = False,
+    gpus_per_run: opt.GpusPerRun = 1,
+    probe: Annotated[
+        bool, Optional("--probe", help="time ten steps of methods that have not run here")
+    ] = False,
+    json: opt.Json = False,
 ) -> None:  # fmt: skip
     """Print the runs that `run` with the same options makes, which are finished, and what each costs."""
-    plan_(request, devices, jobs, per_gpu, threads, share, results, gpus_per_run, json)
+    plan_(request, devices, jobs, per_gpu, threads, share, results, gpus_per_run, json, probe)
 
 
 def plan_(
@@ -140,6 +145,7 @@ def plan_(
     results: Path,
     gpus_per_run: int,
     json: bool = False,
+    probe: bool = False,
 ) -> None:
     """The body of `plan` and of `run --dry-run`."""
     from cl_bench import devices as places
@@ -150,7 +156,21 @@ def plan_(
     plan = planned(request, devices, results)
     where = places.places(places.devices(devices), len(plan.specs), jobs, per_gpu, threads, gpus_per_run)
     found = states.of_plan(plan.specs, Store(results))
-    made = forecast(plan.specs, Store(results), where, share, found)
+    if probe and gpus_per_run > 1:
+        raise InputError("--probe times one device, not several for each run; leave out --gpus-per-run")
+
+    def probed(specs: list):
+        from cl_bench import environment
+        from cl_bench.launch import warm_processes
+        from cl_bench.profiling.probe import measure
+
+        if not specs:
+            return {}
+        device = where[0].device
+        compiled, aside = environment.compiles(None, device), partial(output.say, err=True)
+        return warm_processes.called(measure, where[0].threads, specs, device, compiled, aside)
+
+    made = forecast(plan.specs, Store(results), where, share, found, probed if probe else None)
     output.say_json(made.values) if json else output.say_lines(made.lines)
     remark(plan)
     require_readable(found)

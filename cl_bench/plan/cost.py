@@ -1,13 +1,11 @@
-"""What a run costs before it starts: passes, what is trained and kept; seconds once its kind was measured."""
+"""What a run costs before it starts: passes, what is trained, and what is kept."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
 
 import numpy as np
 from pydantic import ValidationError
 
-from cl_bench import environment
 from cl_bench.config import canonical_json
 from cl_bench.data.source import Source
 from cl_bench.data.stream import StreamInfo, task_infos
@@ -21,7 +19,6 @@ from cl_bench.records.record import RunRecord
 from cl_bench.records.spec import RunSpec
 from cl_bench.run import assemble, certificate, learning
 from cl_bench.training import work
-from cl_bench.training.method import Method
 from cl_bench.training.work import Work
 
 
@@ -164,70 +161,3 @@ def _evaluated(spec: RunSpec, grown: Grown, sizes: Sequence[int], tests: Sequenc
         followed = [sum(sizes[: min(index + 1, learning.FOLLOWED_TASKS)]) for index in range(len(sizes))]
         found = [passes + more for passes, more in zip(found, grown.predicting(followed), strict=True)]
     return found
-
-
-class Measured:
-    """What finished tasks on the same processor or GPU took.
-
-    These are seconds per bare network's pass of learning and predicting, and peak memory. Runs of the same
-    method count before others on the same network; trials with fewer images or passes count too. Other
-    numbers of prompts are scaled by their work, see `cl_bench.training.work`.
-    """
-
-    def __init__(self, records: Iterable[RunRecord], machine: str, shapes: Shapes):
-        self._learning: dict[str, list[float]] = {}
-        self._predicting: dict[str, list[float]] = {}
-        self._memory: dict[str, float] = {}
-        for record in records:
-            where = record.environments[-1] if record.environments else {}
-            seen, tested = sum(task.images_seen for task in record.tasks), _tested(record)
-            if environment.computer(where) != machine or not seen or not sum(tested):
-                continue
-            grown = shapes.grown_of(record)
-            if grown is not None:
-                self._add(record, grown.method, seen, sum(grown.predicting(tested)))
-
-    def _add(self, record: RunRecord, method: Method, seen: int, predicted: int) -> None:
-        largest = max(task.training_images for task in record.tasks)
-        one = work.of(method, largest)
-        infos = task_infos(record.spec.task_classes, record.spec.joint)
-        tasks = zip(infos, record.tasks, strict=False)
-        statistics = sum(method.statistics_images(info, task.training_images) for info, task in tasks)
-        learned = one.of_learning(seen, statistics, len(record.tasks))
-        learned_seconds = sum(task.learn_seconds for task in record.tasks) / learned
-        predicted_seconds = sum(task.evaluate_seconds for task in record.tasks) / (predicted * one.predicting)
-        besides = max(task.peak_memory_bytes for task in record.tasks) - work.memory_bytes(method, largest)
-        for key in _kinds(record.spec):
-            self._learning.setdefault(key, []).append(learned_seconds)
-            self._predicting.setdefault(key, []).append(predicted_seconds)
-            self._memory[key] = max(self._memory.get(key, besides), besides)
-
-    def seconds(self, spec: RunSpec, cost: Cost, done: int = 0, spared: int = 0) -> float | None:
-        """What the tasks after the first `done` will take without the `spared` images.
-
-        None where nothing like it was measured.
-        """
-        key = next((key for key in _kinds(spec) if key in self._learning), None)
-        if key is None:
-            return None
-        learned = sum(cost.learning[done:]) - spared * cost.work.learning
-        predicted = sum(cost.predicted[done:]) * cost.work.predicting
-        return learned * median(self._learning[key]) + predicted * median(self._predicting[key])
-
-    def memory_bytes(self, spec: RunSpec, cost: Cost) -> int | None:
-        """The largest peak of a run of the same method on the same network, with this one's prompts.
-
-        None where there was none.
-        """
-        besides = self._memory.get(_kinds(spec)[0])
-        return None if besides is None else round(besides + cost.memory_bytes)
-
-
-def _tested(record: RunRecord) -> list[int]:
-    return [sum(record.test_sizes[: len(task.correct)]) for task in record.tasks]
-
-
-def _kinds(spec: RunSpec) -> list[str]:
-    """Keys of runs that take about as long per image, the most alike first."""
-    network = [spec.weights_sha256, spec.backbone.image_size, spec.precision, spec.transform.augment]
-    return [canonical_json([*network, spec.method]), canonical_json(network)]

@@ -1,13 +1,14 @@
 """What a plan will do and what it will cost, as lines of text."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cl_bench import environment
 from cl_bench.console import duration, short, size
 from cl_bench.devices import Place
-from cl_bench.plan.cost import Cost, Measured, Shapes, costs
+from cl_bench.plan.cost import Cost, Shapes, costs
+from cl_bench.plan.measured import Measured, Speed, kind
 from cl_bench.records.first_task_files import is_stored
 from cl_bench.records.record import RunRecord
 from cl_bench.records.spec import RunSpec
@@ -36,11 +37,13 @@ def forecast(
     where: Sequence[Place],
     share: bool = True,
     states: dict[str, State] | None = None,
+    probe: Callable[[list[RunSpec]], Mapping[str, Speed]] | None = None,
 ) -> Forecast:
     """A row for every run, what is left of it, and the totals.
 
     A first task that several runs share counts for the first of them. `states` are those of the runs, by run
-    id, where they are known already.
+    id, where they are known already. `probe` gives speeds by `kind` for runs that are not finished, and of
+    whose method no run on this machine and network tells the time.
     """
     shapes, known_states = Shapes(), states or of_plan(specs, store)
     known = costs(specs, shapes)
@@ -48,6 +51,9 @@ def forecast(
     devices = where[0].device.split(",")
     machine = environment.machine(devices[0], where[0].threads, environment.compiles(None, devices[0]))
     measured = Measured(records, environment.computer({**machine, "devices": len(devices)}), shapes)
+    unfinished = [spec for spec in specs if known_states[spec.run_id()].name != "finished"]
+    probed = probe([spec for spec in unfinished if not measured.knows(spec)]) if probe else {}
+    measured.add(probed)
     shared = first_tasks(specs, store, machine) if share and len(devices) == 1 else {}
     rows, runs, left, saved, seconds, unknown = [], [], Left(), Left(), 0.0, 0
     seen: set = {key for key in shared.values() if is_stored(store, key)}
@@ -61,7 +67,7 @@ def forecast(
         left, seconds, unknown = left + rest, seconds + (takes or 0.0), unknown + (takes is None)
         memory = measured.memory_bytes(spec, cost)
         rows.append(_row(spec, state, rest, cost, memory, takes))
-        runs.append(_values(spec, state, rest, cost, memory, takes))
+        runs.append(_values(spec, state, rest, cost, memory, takes, kind(spec) in probed))
     counts = Counter(state.name for state in known_states.values())
     counted = ", ".join(f"{counts[name]} {name}" for name in STATES if counts[name])
     lines = [*columns([HEAD, *rows]), f"{len(specs)} runs: {counted}"]
@@ -71,11 +77,12 @@ def forecast(
         equivalents = f"{short(saved.forwards)} forward-equivalents"
         lines.append(f"saved by shared first tasks: {equivalents}, {share_saved:.1%}")
     at_a_time = max(1, min(len(where), len(specs)))
-    until = "until one like them has been measured on this machine"
     if unknown:
+        until = "until one like them has been measured on this machine, or with --probe"
         lines.append(f"time: unknown for {unknown} runs {until}")
     else:
-        lines.append(f"time: about {duration(seconds / at_a_time)} with {len(where)} runs at a time")
+        steps = f", from a few steps of {len(probed)} of the methods" if probed else ""
+        lines.append(f"time: about {duration(seconds / at_a_time)} with {len(where)} runs at a time{steps}")
     totals = {
         "forward_equivalents": left.forwards,
         "images": left.images,
@@ -136,7 +143,13 @@ def _row(
 
 
 def _values(
-    spec: RunSpec, state: State, rest: Left, cost: Cost, memory: int | None, takes: float | None
+    spec: RunSpec,
+    state: State,
+    rest: Left,
+    cost: Cost,
+    memory: int | None,
+    takes: float | None,
+    probed: bool,
 ) -> dict:
     """The same as JSON values."""
     return {
@@ -153,6 +166,7 @@ def _values(
         "prediction_passes": cost.prediction_passes,
         "peak_memory_bytes": memory,
         "seconds": takes,
+        "probed": probed,  # whether the seconds come from a few steps, not from runs
     }
 
 

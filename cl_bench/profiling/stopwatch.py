@@ -1,7 +1,6 @@
 """Times what a method does in the second task of its stream, and the bare frozen network beside it."""
 
 import copy
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
@@ -21,13 +20,13 @@ from cl_bench.nn.attention import explicit
 from cl_bench.nn.backbone import Backbone
 from cl_bench.nn.precision import autocast, network_in
 from cl_bench.nn.projection import ProjectedAdam
+from cl_bench.profiling.probe import batch_of, now, shortened
 from cl_bench.records.spec import RunSpec
 from cl_bench.run import assemble
 from cl_bench.training.phase import Phase
 from cl_bench.training.trainer import Trainer
 
 STEPS = 4  # batches of a measurement
-PLAIN_BATCH = 100  # images of a batch of methods that have no setting for it
 COUNTED = 16  # images whose operations are counted: without fused attention a whole batch would not fit
 # as files of measurements call the parts of a step
 PARTS = (
@@ -50,17 +49,11 @@ class _Timed(Trainer):
         shared: bool = False,
         networks: int = 1,
     ) -> Iterator[Batch]:
-        start = _now(self.device)
+        start = now(self.device)
         for part in super().plain(task, batch, chosen, shared, networks):
             self.images += len(part) * networks
             yield part
-        self.seconds += _now(self.device) - start
-
-
-def _now(device: torch.device) -> float:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter()
+        self.seconds += now(self.device) - start
 
 
 class Stopwatch:
@@ -69,12 +62,7 @@ class Stopwatch:
     trains = True  # something in the second task
 
     def __init__(self, spec: RunSpec, device: torch.device, compiled: bool = False):
-        self.benchmark, self.batch = spec.benchmark_name(), spec.options.get("batch") or PLAIN_BATCH
-        # rounded down: no last batch of a few images
-        per_class = STEPS * self.batch // max(map(len, spec.task_classes)) or 1
-        one_pass = {"passes": 1} if "passes" in spec.options else {}
-        limit, options = per_class * len(sum(spec.task_classes, ())), {**spec.options, **one_pass}
-        self.spec = spec.model_copy(update={"limit": limit, "options": options})
+        self.benchmark, self.batch, self.spec = spec.benchmark_name(), batch_of(spec), shortened(spec, STEPS)
         self.source = assemble.open_source(self.spec)
         self.stream: Stream = assemble.build_stream(self.spec, self.source, device)
         self.method = assemble.build_method(self.spec, self.source, device, self.stream.num_tasks)
@@ -118,18 +106,18 @@ class Stopwatch:
 
     def pair(self) -> tuple[float, float]:
         """Seconds per image of the trainer's own passes, and of the bare network's forward and backward."""
-        start = _now(self.device)
+        start = now(self.device)
         before = self.trainer.images_seen
         self.method.minimize(self.task, self.trainer)
-        own = (_now(self.device) - start) / (self.trainer.images_seen - before)
+        own = (now(self.device) - start) / (self.trainer.images_seen - before)
         return own, self.seconds(self.bare_step)
 
     def seconds(self, step: Callable[[], None]) -> float:
         """Of one image, over as many steps as a measurement of training has."""
-        start = _now(self.device)
+        start = now(self.device)
         for _ in range(STEPS):
             step()
-        return (_now(self.device) - start) / (STEPS * len(self.inputs))
+        return (now(self.device) - start) / (STEPS * len(self.inputs))
 
     def bare_step(self) -> None:
         """timm's own forward of all tokens, and its gradient at the patch tokens."""
@@ -166,9 +154,9 @@ class Stopwatch:
 
         @contextmanager
         def part(name: str) -> Iterator[None]:
-            start = _now(self.device)
+            start = now(self.device)
             yield
-            spent[name] += _now(self.device) - start
+            spent[name] += now(self.device) - start
 
         for number in range(rounds):
             with part("transfer"):
@@ -193,9 +181,9 @@ class Stopwatch:
         """The projection, which adds its seconds to those spent."""
 
         def watched(update: Tensor) -> Tensor:
-            start = _now(self.device)
+            start = now(self.device)
             projected = project(update)
-            spent["update projection"] += _now(self.device) - start
+            spent["update projection"] += now(self.device) - start
             return projected
 
         return watched
@@ -220,9 +208,9 @@ class Stopwatch:
         matrix = torch.randn(length, length, device=self.device, dtype=dtype)
         times = []
         for _ in range(5):
-            start = _now(self.device)
+            start = now(self.device)
             matrix @ matrix
-            times.append(_now(self.device) - start)
+            times.append(now(self.device) - start)
         return 2 * length**3 / min(times)
 
 
