@@ -24,6 +24,10 @@ class RunFailed(Exception):
     """A run stopped before its end; its record and log are kept. Exit code 1."""
 
 
+class DownloadFailed(RunFailed):
+    """A server did not send what was asked of it: the same command may have it later. Exit code 1."""
+
+
 class OutOfMemory(RunFailed):
     """The device's memory did not suffice; smaller steps may."""
 

@@ -1,26 +1,28 @@
 """Downloads and archives: fetched once, verified by digest, resumed where possible, unpacked whole."""
 
+import hashlib
 import json
+import os
 import shutil
 import tarfile
 import uuid
 import zipfile
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
+from http.client import PARTIAL_CONTENT, REQUESTED_RANGE_NOT_SATISFIABLE
 from pathlib import Path, PurePosixPath
+from urllib.parse import urlsplit
 
-import pooch
 import requests
-from rich.console import Console
-from rich.progress import DownloadColumn, Progress
 
-from cl_bench.console import bar, columns
-from cl_bench.errors import UNREADABLE_ARCHIVE, InputError
+from cl_bench import network
+from cl_bench.console import bar, download, size
+from cl_bench.errors import UNREADABLE_ARCHIVE, DownloadFailed, InputError
 from cl_bench.files import write_atomically
-from cl_bench.text.escape import visible
 
 CHUNK_BYTES = 1 << 16
-pooch.get_logger().setLevel("WARNING")
+BROKE = (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError)
+SILENCE_SECONDS = 60.0  # that a server which answered may take for the next bytes
 
 
 def fetch(url: str, target: Path, digest: str) -> Path:
@@ -31,7 +33,7 @@ def fetch(url: str, target: Path, digest: str) -> Path:
     """
     algorithm, _, known = digest.partition(":")
     otherwise = f"its {algorithm} is not {known[:12]}..."
-    _download(url, target, lambda: pooch.file_hash(str(target), algorithm) == known, otherwise)
+    _download(url, target, lambda: _digest(target, algorithm) == known, otherwise)
     return target
 
 
@@ -60,63 +62,78 @@ def _known(manifest: Path) -> dict:
 
 
 def _fingerprint(path: Path) -> dict:
-    return {"size": path.stat().st_size, "sha256": pooch.file_hash(str(path))}
+    return {"size": path.stat().st_size, "sha256": _digest(path, "sha256")}
+
+
+def _digest(path: Path, algorithm: str) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, algorithm).hexdigest()
 
 
 def _download(url: str, target: Path, is_right: Callable[[], bool], otherwise: str) -> None:
+    part = target.with_name(f"{target.name}.part")
     try:
         was_there = target.exists()
         if not was_there:
             target.parent.mkdir(parents=True, exist_ok=True)
-            resuming = _Resuming(target.with_name(f"{target.name}.part"))
-            pooch.retrieve(url, None, fname=target.name, path=target.parent, downloader=resuming)
+            _fetch(url, part)
+            os.replace(part, target)
         if is_right():
             return
         if was_there:
             raise InputError(f"{target} is not the expected file ({otherwise}); move it away and repeat")
         target.unlink()
-        raise InputError(f"what {url} sent is not the expected file ({otherwise}); it was not kept")
+        sent = f"what {url} sent is not the expected file ({otherwise}) and was not kept"
+        raise DownloadFailed(f"{sent}; repeat, or place the file yourself as {target}")
     except requests.RequestException as error:
-        what_to_do = f"repeat to go on, or place the file yourself as {target}"
-        raise InputError(f"cannot download {url} ({type(error).__name__}); {what_to_do}") from error
+        reason, again = _why(error, url, part)
+        what_to_do = f"{again}place the file yourself as {target}"
+        raise DownloadFailed(f"cannot download {url} ({reason}); {what_to_do}") from error
     except OSError as error:
-        reason = f"{error.strerror or error}; free space or choose another --root"
-        raise InputError(f"cannot write {target}: {reason}") from error
+        what_to_do = "free space, or choose another folder with --root or $CL_BENCH_DATA"
+        raise InputError(f"cannot write {target}: {error.strerror or error}; {what_to_do}") from error
 
 
-class _Resuming:
-    """A pooch downloader that appends to a part file of an earlier attempt when the server sends ranges."""
+def _why(error: requests.RequestException, url: str, part: Path) -> tuple[str, str]:
+    """Why a download failed, and whether to ask again."""
+    if isinstance(error, requests.HTTPError) and error.response is not None:
+        code = error.response.status_code
+        again = "repeat later, or " if network.passes(code) else ""
+        return f"the server answered {network.status(code)}", again
+    if not network.answers(url):
+        return f"{urlsplit(url).netloc} does not answer", "repeat to go on, or "
+    broke = isinstance(error, BROKE) and not isinstance(error, requests.exceptions.SSLError)
+    reason = "the connection broke" if broke else type(error).__name__
+    there = f", {size(part.stat().st_size)} are kept in {part.name}" if part.exists() else ""
+    return reason + there, "repeat to go on, or "
 
-    def __init__(self, part: Path):
-        self._part = part
 
-    def __call__(self, url: str, output_file: str, pooch_: object) -> None:
-        have = self._part.stat().st_size if self._part.exists() else 0
-        wanted = {"Range": f"bytes={have}-"} if have else {}
-        with requests.get(url, stream=True, timeout=60, headers=wanted) as response:
-            if response.status_code == 416:  # the part is not a beginning of this file
-                self._part.unlink()
-                return self(url, output_file, pooch_)
-            response.raise_for_status()
-            have = have if response.status_code == 206 else 0
-            length = response.headers.get("Content-Length")
-            total = None if length is None else int(length) + have
-            self._write(response, have, total)
-        if total is not None and self._part.stat().st_size < total:
-            raise requests.ConnectionError(f"{url} ended after {self._part.stat().st_size} of {total} bytes")
-        shutil.move(self._part, output_file)
-
-    def _write(self, response: requests.Response, have: int, total: int | None) -> None:
-        """Put what comes behind the `have` bytes that are there, with a bar."""
-        name = visible(self._part.name.removesuffix(".part"))
+def _fetch(url: str, part: Path) -> None:
+    """Make a part file of earlier attempts whole, going on at its end where the server sends ranges."""
+    if not network.answers(url):
+        raise requests.ConnectionError(url)
+    have = part.stat().st_size if part.exists() else 0
+    wanted = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
+    timeout = (network.SECONDS, SILENCE_SECONDS)
+    with requests.get(url, stream=True, timeout=timeout, headers=wanted) as response:
+        if have and response.status_code == REQUESTED_RANGE_NOT_SATISFIABLE:
+            if response.headers.get("Content-Range") == f"bytes */{have}":
+                return  # all of it is there
+            part.unlink()  # it is no beginning of this file
+            return _fetch(url, part)
+        response.raise_for_status()
+        have = have if response.status_code == PARTIAL_CONTENT else 0
+        length = response.headers.get("Content-Length")
+        total = None if length is None else int(length) + have
         with (
-            open(self._part, "ab" if have else "wb") as file,
-            Progress(*columns(DownloadColumn()), console=Console(stderr=True)) as bars,
+            open(part, "ab" if have else "wb") as file,
+            download(part.name.removesuffix(".part"), total, have) as advance,
         ):
-            task = bars.add_task(name, total=total, completed=have)
             for chunk in response.iter_content(CHUNK_BYTES):
                 file.write(chunk)
-                bars.advance(task, len(chunk))
+                advance(len(chunk))
+    if total is not None and part.stat().st_size < total:
+        raise requests.ConnectionError(f"{url} ended after {part.stat().st_size} of {total} bytes")
 
 
 def unpack(archive: Path, folder: str, root: Path, members: Collection[str] | None = None) -> Path:

@@ -17,6 +17,8 @@ from cl_bench.nn import hub
 from cl_bench.nn import weights as weight_files
 
 PREFIX = "open_clip:"
+# of a checkpoint, as open_clip asks for them
+FILES = ("open_clip_model.safetensors", "open_clip_pytorch_model.bin")
 SENTENCES = 256  # encoded at a time
 # what a plain image tower may say about itself; any other key builds a tower that timm's VisionTransformer is
 # not
@@ -157,12 +159,11 @@ def _model(spec: BackboneSpec, state: dict[str, Tensor] | None) -> nn.Module:
 def _downloaded(name: str, model: str, tag: str) -> nn.Module:
     import open_clip
 
+    repository, _, file = open_clip.get_pretrained_cfg(model, tag).get("hf_hub", "").rpartition("/")
+    if repository and not file:
+        hub.fetch(repository, FILES, name)
     try:
         with hub.reached():
             return open_clip.create_model(model, pretrained=tag, precision="fp32")
-    except Exception as error:  # open_clip raises whatever its hub client does
-        published = open_clip.get_pretrained_cfg(model, tag)
-        page = published.get("hf_hub", "").rstrip("/")
-        place = f"open_clip_model.safetensors from huggingface.co/{page}" if page else published.get("url")
-        hint = f"download {place} and give it with --weights FILE"
-        raise InputError(f"cannot download the weights of {name!r} ({hub.reason(error)}); {hint}") from error
+    except Exception as error:  # open_clip raises whatever it meets
+        raise hub.unusable(error, name) from error

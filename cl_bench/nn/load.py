@@ -18,6 +18,7 @@ from cl_bench.nn.backbone import Backbone
 from cl_bench.nn.rotary import RotaryAttention, is_convertible, of_eva
 from cl_bench.nn.words import WordTower
 
+FILES = ("model.safetensors", "pytorch_model.bin")  # of a checkpoint, as timm asks for them
 JOIN = "+"  # between a ViT and the CLIP model that reads text beside it, and between their weights
 
 
@@ -144,6 +145,10 @@ def load(spec: BackboneSpec) -> Backbone:
 
 
 def _create(spec: BackboneSpec) -> nn.Module:
+    if spec.weights is None:
+        published = timm.get_pretrained_cfg(spec.name)
+        if published.hf_hub_id and not published.hf_hub_filename:
+            hub.fetch(published.hf_hub_id, FILES, spec.name)
     try:
         # patches as a sequence, and the feature that DINOv3's own code reads
         eva = {"dynamic_img_size": False, "global_pool": "token"} if "dinov3" in spec.name else {}
@@ -151,13 +156,9 @@ def _create(spec: BackboneSpec) -> nn.Module:
             return timm.create_model(
                 spec.name, pretrained=spec.weights is None, num_classes=0, img_size=spec.image_size, **eva
             )
-    except Exception as error:  # timm raises whatever its hub client does
+    except Exception as error:  # timm raises whatever it meets
         if spec.weights is None:
-            file = f"model.safetensors from huggingface.co/timm/{spec.name}"
-            raise InputError(
-                f"cannot download the weights of {spec.name!r} ({hub.reason(error)}); "
-                f"download {file} and give it with --weights FILE"
-            ) from error
+            raise hub.unusable(error, spec.name) from error
         raise InputError(f"cannot build backbone {spec.name!r}: {error}") from error
 
 

@@ -5,16 +5,19 @@ import io
 import random
 import struct
 import tarfile
+import time
 import zipfile
 from types import SimpleNamespace
 
 import loopback
 import pytest
+import requests
+import users
 from made import in_every_header
 
 from cl_bench.data import download
 from cl_bench.data.download import fetch, unpack
-from cl_bench.errors import InputError
+from cl_bench.errors import DownloadFailed, InputError
 
 CONTENT = bytes(range(256)) * 20000  # 5 MB
 SHA256 = f"sha256:{hashlib.sha256(CONTENT).hexdigest()}"
@@ -38,7 +41,8 @@ def test_a_file_is_fetched_once_and_verified(server, tmp_path):
 
 def test_a_download_cut_at_half_goes_on_where_it_stopped(server, tmp_path):
     target = tmp_path / "a.bin"
-    with pytest.raises(InputError, match="cannot download .*repeat to go on, or place the file yourself"):
+    broke = r"cannot download .*/cut [(]the connection broke, 2.56 MB are kept in a.bin.part[)]"
+    with pytest.raises(DownloadFailed, match=f"{broke}; repeat to go on, or place the file yourself as "):
         fetch(f"{server.url}/cut", target, SHA256)
     half = len(CONTENT) // 2
     assert not target.exists() and (tmp_path / "a.bin.part").stat().st_size <= half
@@ -56,35 +60,29 @@ def test_a_server_without_ranges_sends_all_of_it_again(server, tmp_path):
     assert fetch(f"{server.url}/plain", tmp_path / "a.bin", SHA256).read_bytes() == CONTENT
 
 
+def test_a_file_is_not_compressed_on_its_way_where_a_part_would_be_of_something_else(server, tmp_path):
+    server.compressed.add("/cut")
+    with pytest.raises(DownloadFailed):
+        fetch(f"{server.url}/cut", tmp_path / "a.bin", SHA256)
+    assert fetch(f"{server.url}/cut", tmp_path / "a.bin", SHA256).read_bytes() == CONTENT
+
+
 def test_a_part_longer_than_the_file_is_dropped(server, tmp_path):
     (tmp_path / "a.bin.part").write_bytes(CONTENT + b"more")
     assert fetch(f"{server.url}/file", tmp_path / "a.bin", SHA256).read_bytes() == CONTENT
 
 
 def test_another_digest_is_refused_and_nothing_is_kept(server, tmp_path):
-    with pytest.raises(InputError, match="is not the expected file"):
+    other = (
+        r"sent is not the expected file [(]its sha256 is not 0{12}...[)] and was not kept; repeat, or place"
+    )
+    with pytest.raises(DownloadFailed, match=other):
         fetch(f"{server.url}/file", tmp_path / "a.bin", "sha256:" + "0" * 64)
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "a.bin").write_bytes(b"mine")
     with pytest.raises(InputError, match="move it away"):
         fetch(f"{server.url}/file", tmp_path / "a.bin", SHA256)
     assert (tmp_path / "a.bin").read_bytes() == b"mine"
-
-
-def test_a_full_disk_is_one_line_and_the_download_goes_on_later(server, tmp_path, monkeypatch):
-    def full(source, target):
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(download.shutil, "move", full)
-        with pytest.raises(
-            InputError,
-            match="cannot write .*a.bin: No space left on device; free space or choose another --root",
-        ):
-            fetch(f"{server.url}/file", tmp_path / "a.bin", SHA256)
-    assert [path.name for path in tmp_path.iterdir()] == ["a.bin.part"]
-    (tmp_path / "a.bin.part").write_bytes(CONTENT[:5000])
-    assert fetch(f"{server.url}/file", tmp_path / "a.bin", SHA256).read_bytes() == CONTENT
 
 
 def test_unpacking_on_a_full_disk_leaves_nothing(tmp_path, monkeypatch):
@@ -102,10 +100,65 @@ def test_unpacking_on_a_full_disk_leaves_nothing(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_missing_file_or_server_says_where_to_place_it(server, tmp_path):
-    for url in (f"{server.url}/gone", "http://127.0.0.1:9/file"):
-        with pytest.raises(InputError, match=f"place the file yourself as {tmp_path / 'a.bin'}"):
-            fetch(url, tmp_path / "a.bin", SHA256)
+def test_a_part_that_is_the_whole_file_is_not_asked_for_again(server, tmp_path):
+    (tmp_path / "a.bin.part").write_bytes(CONTENT)
+    assert fetch(f"{server.url}/file", tmp_path / "a.bin", SHA256).read_bytes() == CONTENT
+    assert server.requests == [("/file", f"bytes={len(CONTENT)}-")]
+
+
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [
+        (404, "the server answered 404 Not Found[)]; place the file yourself as "),
+        (403, "the server answered 403 Forbidden[)]; place the file yourself as "),
+        (503, "the server answered 503 Service Unavailable[)]; repeat later, or place the file yourself as "),
+    ],
+)
+def test_what_the_server_refuses_with_is_said_and_nothing_is_lost(server, tmp_path, status, message):
+    (tmp_path / "a.bin.part").write_bytes(CONTENT[:5000])
+    server.status["/file"] = status
+    with pytest.raises(DownloadFailed, match=message) as error:
+        fetch(f"{server.url}/file", tmp_path / "a.bin", SHA256)
+    assert "\n" not in str(error.value) and (tmp_path / "a.bin.part").read_bytes() == CONTENT[:5000]
+    del server.status["/file"]
+    assert fetch(f"{server.url}/file", tmp_path / "a.bin", SHA256).read_bytes() == CONTENT
+    assert server.requests[-1] == ("/file", "bytes=5000-")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:9", "archives.invalid"])
+def test_without_a_server_an_answer_comes_within_seconds(tmp_path, host, monkeypatch):
+    monkeypatch.delenv("http_proxy", raising=False)
+    start = time.monotonic()
+    what_to_do = f"repeat to go on, or place the file yourself as {tmp_path / 'a.bin'}"
+    with pytest.raises(DownloadFailed, match=f"{host} does not answer[)]; {what_to_do}"):
+        fetch(f"http://{host}/file", tmp_path / "a.bin", SHA256)
+    assert time.monotonic() - start < 10
+
+
+def test_a_disk_that_fills_up_keeps_what_came(server, tmp_path, monkeypatch):
+    original = requests.Response.iter_content
+
+    def filling(response, size):
+        chunks = original(response, size)
+        yield next(chunks)
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(requests.Response, "iter_content", filling)
+        with pytest.raises(InputError, match="cannot write .*a.bin: No space left on device; free space"):
+            fetch(f"{server.url}/file", tmp_path / "a.bin", SHA256)
+    assert (tmp_path / "a.bin.part").read_bytes() == CONTENT[: download.CHUNK_BYTES]
+    assert fetch(f"{server.url}/file", tmp_path / "a.bin", SHA256).read_bytes() == CONTENT
+
+
+def test_a_folder_of_another_user_is_one_line(server, tmp_path):
+    (tmp_path / "theirs").mkdir()
+    with users.read_only(tmp_path / "theirs"):
+        for target in (tmp_path / "theirs" / "a.bin", tmp_path / "theirs" / "new" / "a.bin"):
+            advice = "free space, or choose another folder with --root or .CL_BENCH_DATA"
+            with pytest.raises(InputError, match=f"cannot write {target}: Permission denied; {advice}"):
+                fetch(f"{server.url}/file", target, SHA256)
+    assert list((tmp_path / "theirs").iterdir()) == []
 
 
 def archive(path, members: dict[str, bytes]):

@@ -17,7 +17,7 @@ from cl_bench.cli import main
 from cl_bench.data import cache, fingerprints
 from cl_bench.data.listed_files import Archive
 from cl_bench.data.prepare_listed import prepare
-from cl_bench.errors import InputError
+from cl_bench.errors import DownloadFailed, InputError
 
 
 def test_an_unpacked_copy_is_used_where_it_lies_and_never_written_to(imagenet, tmp_path):
@@ -52,7 +52,7 @@ def test_archives_already_on_disk_are_verified_and_unpacked(imagenet, tmp_path):
 
 def test_a_download_cut_at_half_goes_on_and_ends_in_the_same_data(imagenet, tmp_path):
     imagenet.cut.add("/imagenet-r.tar")
-    with pytest.raises(InputError, match="repeat to go on"):
+    with pytest.raises(DownloadFailed, match="repeat to go on"):
         prepare(imagenet_r.ImageNetR, None, quiet)
     assert not (tmp_path / "data" / "imagenet-r" / "imagenet-r").exists()
     with pytest.raises(InputError, match="run `cl-bench prepare imagenet-r`"):
@@ -138,7 +138,7 @@ def test_domainnet_unpacks_what_the_lists_name_and_remembers_the_archives(domain
     for path in (root / "real", root / "real.zip"):
         path.rename(tmp_path / f"away_{path.name}")
     with pytest.raises(
-        InputError, match="real.zip sent is not the expected file .*differ from those of its first use"
+        DownloadFailed, match="real.zip sent is not the expected file .*differ from those of its first use"
     ):
         prepare(domainnet200.DomainNet200, None, quiet)
     assert not (root / "real.zip").exists() and not (root / "real").exists()

@@ -3,6 +3,7 @@
 import itertools
 import json
 
+import hub_server
 import numpy as np
 import open_clip
 import pytest
@@ -14,7 +15,7 @@ from torch.nn import functional as F
 from toys import equal
 
 from cl_bench.config import BackboneSpec
-from cl_bench.errors import InputError
+from cl_bench.errors import DownloadFailed, InputError
 from cl_bench.nn import clip, load
 from cl_bench.nn.load import require_plain
 
@@ -131,13 +132,10 @@ def test_the_published_pair_is_resolved_with_its_own_normalisation():
     )
 
 
-def test_a_failed_download_says_what_to_place_where(monkeypatch):
-    def offline(*arguments, **settings):
-        raise ConnectionError("no network")
-
-    monkeypatch.setattr(open_clip, "create_model", offline)
+def test_a_failed_download_says_what_to_place_where(monkeypatch, tmp_path):
+    hub_server.point(monkeypatch, "http://127.0.0.1:9", tmp_path)
     with pytest.raises(
-        InputError,
+        DownloadFailed,
         match=r"cannot download .*open_clip_model.safetensors "
         r"from huggingface.co/timm/vit_base_patch16_clip_224.openai ",
     ):

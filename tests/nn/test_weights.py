@@ -3,11 +3,13 @@
 import argparse
 from pathlib import Path
 
+import hub_server
+import loopback
 import pytest
 import timm
 import torch
 from cl_bench.datasets import glyphs
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save, save_file
 
 from cl_bench.errors import InputError
 from cl_bench.nn import load, weights
@@ -67,14 +69,13 @@ def test_the_same_tensors_are_one_backbone_whatever_file_holds_them(tmp_path, st
 
 
 def test_a_file_of_a_download_is_the_backbone_that_the_download_is(tmp_path, state, monkeypatch):
-    model = timm.create_model("test_vit", num_classes=0)
-    model.load_state_dict(state)
-    monkeypatch.setattr(timm, "create_model", lambda *arguments, **options: model)
-    downloaded = load.load(load.resolve("test_vit.r160_in1k", None, None, {}))
-    assert (
-        downloaded.weights_sha256
-        == loaded(written(tmp_path / "a.pth", {**state, "head.bias": torch.ones(5)})).weights_sha256
-    )
+    headed = {**state, "head.weight": torch.ones(1000, 64), "head.bias": torch.ones(1000)}
+    with loopback.serve() as served:
+        hub_server.point(monkeypatch, served.url, tmp_path / "cache")
+        hub_server.publish(served, "timm/test_vit.r160_in1k", {"model.safetensors": save(headed)})
+        downloaded = load.load(load.resolve("test_vit.r160_in1k", None, None, {}))
+    file = written(tmp_path / "a.pth", {**state, "head.bias": torch.ones(5)})
+    assert downloaded.weights_sha256 == loaded(file).weights_sha256
 
 
 def test_changing_one_number_makes_another_backbone(tmp_path, state):
