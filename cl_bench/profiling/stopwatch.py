@@ -203,15 +203,20 @@ class Stopwatch:
 
     def peak(self) -> float:
         """Operations per second of the fastest of a few large matrix products."""
-        length = 8192 if self.device.type == "cuda" else 2048
-        dtype = torch.bfloat16 if self.spec.precision == "bf16" else torch.float32
-        matrix = torch.randn(length, length, device=self.device, dtype=dtype)
-        times = []
-        for _ in range(5):
-            start = now(self.device)
-            matrix @ matrix
-            times.append(now(self.device) - start)
-        return 2 * length**3 / min(times)
+        return peak_flops(self.device, self.spec.precision)
+
+
+def peak_flops(device: torch.device, precision: str) -> float:
+    """Operations per second of the fastest of a few large matrix products in a precision."""
+    length = 8192 if device.type == "cuda" else 2048
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    matrix = torch.randn(length, length, device=device, dtype=dtype)
+    times = []
+    for _ in range(5):
+        start = now(device)
+        matrix @ matrix
+        times.append(now(device) - start)
+    return 2 * length**3 / min(times)
 
 
 def _step(phase: Phase, batch: Batch) -> None:

@@ -10,6 +10,7 @@ is timed on the device, torchvision's on one core.
 import argparse
 import statistics
 import time
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -29,6 +30,44 @@ CASES = {
 }
 
 
+@dataclass(frozen=True)
+class Compared:
+    """Medians over pairs: seconds of an image both ways, and Pillow's over the batched ones."""
+
+    pillow_seconds: float
+    batched_seconds: float
+    ratio: float
+
+
+def compared(case: tuple[Transform, int, int, int], device: str, batch: int, pairs: int) -> Compared:
+    """Both ways of a case, in turn, after a pair that warms up."""
+    transform, height, width, size = case
+    generator, sizes = np.random.default_rng(0), np.full((batch, 2), (height, width))
+    images = generator.integers(0, 256, (batch, height, width, 3), dtype=np.uint8)
+
+    def reference(start: int) -> None:
+        augment_pillow.augmented(images, transform, size, list(range(start, start + batch)))
+
+    def batched(start: int) -> None:
+        drawn = draw(transform, sizes, (0,), np.arange(start, start + batch))
+        pixels = torch.from_numpy(images).to(device).permute(0, 3, 1, 2).contiguous()
+        augment_batch.augmented(pixels, sizes, drawn, size, transform.crop_interpolation)
+        if device != "cpu":
+            torch.cuda.synchronize()
+
+    times = []
+    for pair in range(pairs + 1):
+        row = []
+        for run in (reference, batched):
+            start = time.perf_counter()
+            run(pair * batch)
+            row.append((time.perf_counter() - start) / batch)
+        times.append(row)
+    slow, fast = zip(*times[1:], strict=True)
+    ratio = statistics.median(one / other for one, other in zip(slow, fast, strict=True))
+    return Compared(statistics.median(slow), statistics.median(fast), ratio)
+
+
 def main() -> None:
     """Print a line for every case."""
     parser = argparse.ArgumentParser()
@@ -38,32 +77,10 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=7)
     chosen = parser.parse_args()
     torch.set_num_threads(chosen.threads)
-    for name, (transform, height, width, size) in CASES.items():
-        generator, sizes = np.random.default_rng(0), np.full((chosen.batch, 2), (height, width))
-        images = generator.integers(0, 256, (chosen.batch, height, width, 3), dtype=np.uint8)
-
-        def reference(start: int, images=images, transform=transform, size=size) -> None:
-            augment_pillow.augmented(images, transform, size, list(range(start, start + len(images))))
-
-        def batched(start: int, images=images, transform=transform, size=size, sizes=sizes) -> None:
-            drawn = draw(transform, sizes, (0,), np.arange(start, start + len(images)))
-            pixels = torch.from_numpy(images).to(chosen.device).permute(0, 3, 1, 2).contiguous()
-            augment_batch.augmented(pixels, sizes, drawn, size, transform.crop_interpolation)
-            if chosen.device != "cpu":
-                torch.cuda.synchronize()
-
-        times = []
-        for pair in range(chosen.pairs + 1):
-            row = []
-            for run in (reference, batched):
-                start = time.perf_counter()
-                run(pair * chosen.batch)
-                row.append((time.perf_counter() - start) / chosen.batch)
-            times.append(row)
-        times = times[1:]
-        ratio = statistics.median(one / other for one, other in times)
-        slow, fast = (1e3 * statistics.median(column) for column in zip(*times, strict=True))
-        print(f"{name}: batched {ratio:.1f} x torchvision ({fast:.2f} ms against {slow:.2f} ms an image)")
+    for name, case in CASES.items():
+        found = compared(case, chosen.device, chosen.batch, chosen.pairs)
+        each = f"{1e3 * found.batched_seconds:.2f} ms against {1e3 * found.pillow_seconds:.2f} ms an image"
+        print(f"{name}: batched {found.ratio:.1f} x torchvision ({each})")
 
 
 if __name__ == "__main__":
