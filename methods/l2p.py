@@ -29,6 +29,7 @@ from cl_bench.nn.backbone import Backbone, require_class_position
 from cl_bench.nn.forward import tokens
 from cl_bench.nn.pool import Carried, Chosen, cosines, majority, nearest, uniform
 from cl_bench.nn.statistics import AttentionMoments, TokenMoments
+from cl_bench.training.layer_prompts import PoolPrompts
 from cl_bench.training.query_method import QueryTuning, QueryTuningConfig
 from cl_bench.training.trainer import Trainer
 from cl_bench.training.work import Extra, of_pool
@@ -58,7 +59,7 @@ class PoolConfig(QueryTuningConfig):
     eval_batch: int = Field(16, ge=1)  # test images of a task predicted together, where the batch matters
 
 
-class L2P(QueryTuning):
+class L2P(PoolPrompts, QueryTuning):
     """Prompts P (L, S * L_p, D), keys K (S, D); subclasses change their gradients or updates."""
 
     Config = PoolConfig
@@ -77,8 +78,7 @@ class L2P(QueryTuning):
     def __init__(self, config: PoolConfig, backbone: Backbone, stream: StreamInfo):
         super().__init__(config, backbone, stream)
         if config.top_k > config.pool_size:
-            asked = f"top_k={config.top_k} of a pool of {config.pool_size} cannot be chosen"
-            raise InputError(f"{asked}; give top_k of at most pool_size")
+            raise InputError(f"top_k={config.top_k} of a pool of {config.pool_size}; give a smaller top_k")
         layers, S, D = backbone.first_blocks(config.layers), config.pool_size, backbone.width
         if config.carry == "drop" and (config.head == "prompt" or config.position == "cls"):
             needed = "head=prompt and position=cls need carry=accumulate"

@@ -63,7 +63,7 @@ class VPTCPG(VPTSeq):
 
     Config, PRESET, display = CPGConfig, "vpt_cpg", "VPT-CPG"
     SMALL = {"experts": 6, "top_k": 2}
-    couples_batch = True
+    couples_batch, layer_prompts = True, None  # each image has prompts of its own, mixed from P
     AS_PUBLISHED = {
         "lr_milestones": "code", "head_init": "published", "cov_norm": "batches",
         "routing_noise": "never_asis", "gating": "probabilities_asis", "load_threshold": "probabilities_asis",

@@ -10,6 +10,7 @@ import numpy as np
 
 from cl_bench.config import BackboneSpec, Transform
 from cl_bench.files import write_atomically
+from cl_bench.records.diagnosis import Diagnosis
 from cl_bench.records.record import RunRecord, TaskRecord
 from cl_bench.records.spec import RunSpec
 from cl_bench.records.store import Store, write_spec
@@ -51,6 +52,17 @@ def record(
         threads=1,
         environments=({"processor": "P"},),
     )
+
+
+def diagnosed_record(seed: int, blocks: dict, network: dict | None = None, losses=None) -> RunRecord:
+    """A run of VPT-Seq in whose every later task this was measured."""
+    made = record("vpt-seq", SEQ, seed, losses=losses)
+    later = Diagnosis(images=8, network=network or {}, blocks=blocks, spectra={"spectrum_b1": [[1.0, 0.25]]})
+    found = [Diagnosis(images=0), later, later]
+    tasks = [
+        task.model_copy(update={"diagnosis": each}) for task, each in zip(made.tasks, found, strict=True)
+    ]
+    return made.model_copy(update={"tasks": tuple(tasks)})
 
 
 def orders(tasks: int, seed: int) -> tuple[tuple[int, ...], ...]:

@@ -8,7 +8,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 BELOW = {  # "" are the modules directly in cl_bench/, which every package may import
     "nn": "", "records": "", "data": "nn", "training": "nn data", "report": "records",
-    "trackers": "records", "run": "nn data records training trackers", "launch": "records run",
+    "trackers": "records", "diagnosis": "nn data records training",
+    "run": "nn data records training trackers diagnosis", "launch": "records run",
     "plan": "nn data records training run trackers", "profiling": "nn data records training run plan",
     "cli": "data records run launch plan profiling report trackers",
     "api": "records launch plan report trackers", "methods": "nn data training methods",

@@ -17,6 +17,7 @@ from cl_bench.launch.warm_processes import Starter
 from cl_bench.plan.answer import Plan
 from cl_bench.plan.request import Request, parse_duration, request_from
 from cl_bench.records import states
+from cl_bench.records.asked import lacking
 from cl_bench.records.frames import frame
 from cl_bench.records.store import Store
 from cl_bench.trackers.named import require
@@ -94,7 +95,10 @@ def run(
     if failed:
         more = f", and {len(failed) - 1} more runs" if len(failed) > 1 else ""
         raise RunFailed(f"{failed[0]}{more}; the same call goes on with what is not finished")
-    return Runs(store, [outcome.record for outcome in outcomes if outcome.record])
+    records = [outcome.record for outcome in outcomes if outcome.record]
+    for line in lacking(records, request.measured):
+        warnings.warn(line, stacklevel=2)
+    return Runs(store, records)
 
 
 def _request(

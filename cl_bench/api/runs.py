@@ -69,6 +69,14 @@ class Runs:
         lines = [{names.get(key, key): value for key, value in line.items()} for line in lines]
         return frame(lines, ("run_id", "label", "after", "on", "correct", "correct_within_task", "n"))
 
+    def diagnosis(self) -> pd.DataFrame:
+        """What `diagnose` measured: a row for each run, task learned (`after`), block and quantity.
+
+        Blocks count from 1, <NA> is the whole network; quantities are those of `cl_bench.records.diagnosis`.
+        """
+        lines = export.diagnosis_lines(self._records)
+        return frame(lines, export.DIAGNOSIS).rename(columns={"after_task": "after"})
+
     def metrics(self, accuracy: str = "task_mean", forgetting: str = "chaudhry") -> pd.DataFrame:
         """Accuracy, forgetting, average incremental accuracy and backward transfer of each finished run.
 

@@ -76,7 +76,8 @@ def merge(
 def export(
     kind: Annotated[Literal["csv", "parquet"], Optional("--format", help="csv or parquet")] = "csv",
     what: Annotated[
-        Literal["runs", "matrix"], Optional(help="a line per run, or per entry of its accuracy matrix")
+        Literal["runs", "matrix", "diagnosis"],
+        Optional(help="a line per run, per entry of its accuracy matrix, or per quantity of --diagnose"),
     ] = "runs",
     results: opt.Results = Path("results"),
     out: Annotated[Path | None, Optional(help="file (default: runs.csv, matrix.parquet, ...)")] = None,
@@ -93,6 +94,10 @@ def export(
     lacking = [found for found in left_out if found.lacking]
     if what == "matrix":
         lines = exporting.matrix_lines(records)
+    elif what == "diagnosis":
+        lines = exporting.diagnosis_lines(records)
+        if records and not lines:
+            raise InputError(f"no run in {results} has learned a second task with `cl-bench run --diagnose`")
     else:
         running = {
             summary.run_id for summary in summaries(store) if state_of_summary(store, summary)[0] == "running"

@@ -11,7 +11,7 @@ GROUPS = {
     ),
     "Protocol": ("splits", "base", "increment", "tasks", "online", "order", "init_seed", "data_seed"),
     "Settings": ("preset", "as_published", "settings", "augmenter", "memory_budget"),
-    "Trials and measurements": ("limit", "validation", "losses", "verify", "yes", "dry_run"),
+    "Trials and measurements": ("limit", "validation", "losses", "diagnose", "verify", "yes", "dry_run"),
     "How it is carried out": (
         "devices", "device", "jobs", "per_gpu", "gpus_per_run", "threads", "compiled", "share", "retry",
         "time_limit", "scheduler",

@@ -88,6 +88,10 @@ Losses = Annotated[
         help="after every task also measure the training losses of tasks 1 and 2, for the figure of losses",
     ),
 ]
+Diagnose = Annotated[
+    bool | None,
+    Option("--diagnose", help="measure what each task does to old images; what is learned stays the same"),
+]
 Set = Annotated[
     list[str] | None,
     Option(
@@ -201,8 +205,8 @@ REQUEST = {
     "order": Order, "init_seed": InitSeed, "data_seed": DataSeed, "backbone": BackboneName,
     "weights": Weights, "image_size": ImageSize, "limit": Limit, "validation": Validation,
     "memory_budget": MemoryBudget, "preset": Preset,
-    "as_published": AsPublished, "losses": Losses, "settings": Set, "augmenter": Augmenter, "yes": Yes,
-    "verify": Verify, "track": Track, "plugins": Plugins,
+    "as_published": AsPublished, "losses": Losses, "diagnose": Diagnose, "settings": Set,
+    "augmenter": Augmenter, "yes": Yes, "verify": Verify, "track": Track, "plugins": Plugins,
 }  # fmt: skip
 
 

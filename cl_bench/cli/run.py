@@ -34,18 +34,6 @@ def _name_failures(outcomes) -> None:
         )
 
 
-def _warn_without_losses(records: list) -> None:
-    """Say how many of the runs were begun without the losses that are asked for now."""
-    learned = [record for record in records if not record.spec.joint]
-    lacking = [record for record in learned if any(task.kept_losses is None for task in record.tasks)]
-    if lacking:
-        output.say(
-            f"warning: {len(lacking)} runs were begun without --losses and lack them; "
-            "`cl-bench clean` them and repeat the command",
-            err=True,
-        )
-
-
 def _written(outcomes: list, store, out: Path, accuracy, forgetting):
     """The report of what there is of these runs, written below `out` and printed."""
     from cl_bench.report.figures import workers
@@ -102,6 +90,7 @@ def run(
         from rich.console import Console
 
         from cl_bench.launch import orchestrator
+        from cl_bench.records.asked import lacking
         from cl_bench.records.store import Store
 
         plan, store = planned(request, devices, results, starter.call, True), Store(results)
@@ -112,8 +101,7 @@ def run(
     if all(outcome.record and not outcome.trained for outcome in outcomes):
         output.say("nothing to train: every run of this command is finished", err=True)
     records = [outcome.record for outcome in outcomes if outcome.record]
-    if request.losses:
-        _warn_without_losses(records)
+    warn(lacking(records, request.measured))
     report = _written(outcomes, store, out, accuracy, forgetting) if records else None
     _name_failures(outcomes)
     if report:

@@ -18,6 +18,7 @@ from cl_bench.nn import attention
 from cl_bench.nn.attention import queries
 from cl_bench.nn.edits import Edits, Watched
 from cl_bench.nn.forward import embedded, through_blocks
+from cl_bench.nn.head_moments import affinity_covariances
 from cl_bench.nn.prompts import ExtraKeys
 
 
@@ -97,13 +98,7 @@ class AttentionMoments:
         Given the prompts (L, M, D) as `exact`, those of the conditions with LayerNorm's scale and the
         prompts' deviation.
         """
-        omega1 = []
-        for block, gram in zip(self.vit.blocks, self.queries, strict=False):
-            inner = block.attn.qkv.out_features // 3
-            w_k = block.attn.qkv.weight[inner : 2 * inner].double()
-            w_k = w_k.unflatten(0, (block.attn.num_heads, -1))  # (H, d, D)
-            omega1.append((w_k.transpose(1, 2) @ gram @ w_k).sum(0))
-        first, second = torch.stack(omega1), self.weights.clone()
+        first, second = affinity_covariances(self.vit, self.queries), self.weights.clone()
         if exact is None:
             return first, second
         scales = [block.norm1.weight.double() for block in self.vit.blocks[: len(exact)]]

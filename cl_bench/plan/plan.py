@@ -1,6 +1,7 @@
 """From what a user asks for to the list of fully resolved runs, before any training."""
 
 import shlex
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from cl_bench.plan.cost import costs
 from cl_bench.plan.expand import parts
 from cl_bench.plan.request import Request
 from cl_bench.plan.resolve import Opened, Resolver
+from cl_bench.plugins import registry
 from cl_bench.records.spec import Precision, RunSpec, Size
 from cl_bench.records.store import Store
 from cl_bench.text.escape import visible
@@ -51,11 +53,19 @@ def make_plan(request: Request, precision: Precision = "fp32") -> Plan:
     unique = {spec.run_id(): spec for spec in specs}
     for spec in unique.values():
         _require_text(spec)
-    remarks, warnings = list(opened.remarks), list(opened.warnings)
+    remarks, warnings = [*opened.remarks, *_partly_diagnosed(unique.values())], list(opened.warnings)
     if len(unique) < len(specs):
         twice = f"{len(specs) - len(unique)} of {len(specs)} runs are asked for twice (equal settings)"
         warnings.append(f"{twice}; each runs once")
     return Plan(list(unique.values()), warnings, remarks, precision, left_out=absent)
+
+
+def _partly_diagnosed(specs: Iterable[RunSpec]) -> list[str]:
+    """A sentence about methods to be diagnosed that have no prompts in blocks, none where all have."""
+    asked = dict.fromkeys(spec.method for spec in specs if spec.diagnose)
+    found = [name for name in asked if getattr(registry.method_class(name), "layer_prompts", None) is None]
+    measured = "--diagnose measures drift of features, scores and answers alone"
+    return [f"{', '.join(found)}: without prompts that blocks share, {measured}"] if found else []
 
 
 def _require_text(spec: RunSpec) -> None:

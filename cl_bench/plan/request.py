@@ -13,6 +13,7 @@ from cl_bench.config import Strict, build_config, number_or_word, unknown
 from cl_bench.errors import InputError
 from cl_bench.notation import format_option, grids, method_text, parse_scalar
 from cl_bench.plugins import search_path
+from cl_bench.records.asked import MEASURED
 from cl_bench.text import yaml_file
 
 LARGEST_IMAGE = 4096  # pixels a side; attention over 65,536 patches of 16 x 16
@@ -42,6 +43,7 @@ class Request(Strict):
     preset: str | None = None
     as_published: bool = False
     losses: bool = False
+    diagnose: bool = False
     augmenter: Literal["batched", "torchvision"] | None = None
     set: dict[str, Any] = {}
     grid: dict[str, list] = {}  # values to try, for every method that has the option
@@ -53,6 +55,11 @@ class Request(Strict):
     # once groups are expanded: the methods that they brought, and a sentence for each that they could not
     grouped: frozenset[str] = Field(frozenset(), exclude=True)
     left_out: tuple[str, ...] = Field((), exclude=True)
+
+    @property
+    def measured(self) -> list[str]:
+        """The options among `cl_bench.records.asked.MEASURED` that are asked for."""
+        return [name for name in MEASURED if getattr(self, name)]
 
 
 def request_from(command_line: dict, experiment: Path | None) -> Request:
@@ -170,7 +177,7 @@ def single_run(
     carried = {name: getattr(request, name) for name in CARRIED}
     chosen |= {name: value for name, value in carried.items() if value is not None}
     words = [word for name, value in chosen.items() for word in (f"--{name.replace('_', '-')}", str(value))]
-    words += ["--losses"] if request.losses else []
+    words += [f"--{name}" for name in request.measured]
     words += [word for key, value in settings.items() for word in ("--set", f"{key}={format_option(value)}")]
     words += [word for folder in search_path.asked() if plugins for word in ("--plugins", str(folder))]
     return shlex.join(["cl-bench", "run", *words])

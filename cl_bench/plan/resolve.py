@@ -199,6 +199,7 @@ class Resolver:
             keeps=built.keeps,
             reconstruction=plugin.reconstruction,
             losses=request.losses and not kind.joint,
+            diagnose=request.diagnose and not kind.joint,
             command=single_run(request, plugin.name, {**asked, **chosen}, split, seed, carried, bool(files)),
             as_published=tuple(settings.assignments(behavior)),
             **placed,

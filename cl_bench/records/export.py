@@ -115,6 +115,22 @@ def matrix_lines(records: Sequence[RunRecord]) -> list[dict]:
     return lines
 
 
+DIAGNOSIS = ("run_id", "label", "after_task", "block", "quantity", "value")
+
+
+def diagnosis_lines(records: Sequence[RunRecord]) -> list[dict]:
+    """One line per run, learned task, block (from 1; None: the whole network) and measured quantity.
+
+    Quantities are those of `cl_bench.records.diagnosis`.
+    """
+    return [
+        dict(zip(DIAGNOSIS, (record.spec.run_id(), record.spec.label, t, *found), strict=True))
+        for record in records
+        for t, task in enumerate(record.tasks, 1)
+        for found in (task.diagnosis.lines() if task.diagnosis else ())
+    ]
+
+
 def write(lines: Sequence[dict], path: Path, kind: str) -> None:
     """A file of kind csv (empty where there is no value) or parquet.
 

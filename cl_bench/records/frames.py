@@ -9,7 +9,8 @@ TYPES = {  # of columns that are no text; whatever is missing is <NA>
         "tasks", "tasks_learned", "order_seed", "init_seed", "data_seed", "image_size", "limit",
         "core_version", "method_version", "images_seen", "peak_memory_bytes", "trainable_parameters",
         "stored_values", "prediction_passes", "after", "on", "n", "correct", "correct_within_task", "image",
-        "truth", "predicted", "forwards", "images", "trained_parameters", "stored_bytes",
+        "truth", "predicted", "after_task", "task", "block", "forwards", "images", "trained_parameters",
+        "stored_bytes",
     ),
     "Float64": (
         "validation", "accuracy_task_mean", "accuracy_sample", "average_incremental_accuracy_task_mean",
@@ -17,7 +18,7 @@ TYPES = {  # of columns that are no text; whatever is missing is <NA>
         "forgetting_diagonal", "learn_seconds", "evaluate_seconds", "training_seconds", "processor_seconds",
         "certificate_seconds", "stored_values_per_task",
         "stored_values_per_class", "accuracy", "forgetting", "average_incremental_accuracy",
-        "backward_transfer",
+        "backward_transfer", "value",
     ),
     "boolean": ("joint", "smoke", "inductive"),
 }  # fmt: skip

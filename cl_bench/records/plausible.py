@@ -59,7 +59,7 @@ def _of_task(task: TaskRecord, spec: RunSpec, number: int, sizes: tuple[int, ...
         return f"{wrong} is {numbers[wrong]}"
     if task.kept_losses is not None and len(task.kept_losses) != min(number, 2):
         return f"{len(task.kept_losses)} losses of the first two tasks"
-    for name in ("training_seconds", "processor_seconds"):
+    for name in ("training_seconds", "processor_seconds", "diagnose_seconds"):
         value = getattr(task, name)
         if value is not None and not 0 <= value <= LARGEST:
             return f"{name} is {value}"

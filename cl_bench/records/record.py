@@ -3,6 +3,7 @@
 from typing import Any, Literal
 
 from cl_bench.config import Strict
+from cl_bench.records.diagnosis import Diagnosis
 from cl_bench.records.spec import RunSpec
 
 
@@ -35,12 +36,15 @@ class TaskRecord(Strict):
     training_seconds: float | None = None
     # of all threads of the run's process while it learned and evaluated the task; None in older records
     processor_seconds: float | None = None
+    # what learning it did to old tasks' images, where it was asked for, and what measuring that took
+    diagnosis: Diagnosis | None = None
+    diagnose_seconds: float | None = None
 
     def outcome(self) -> dict:
         """The values that must be equal, bit for bit, whenever the run is repeated on the same machine."""
         left_out = {
             "learn_seconds", "evaluate_seconds", "training_seconds", "processor_seconds", "peak_memory_bytes",
-            "first_task_of",
+            "first_task_of", "diagnose_seconds",
         }  # fmt: skip
         return self.model_dump(mode="json", exclude=left_out)
 

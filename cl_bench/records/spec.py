@@ -14,7 +14,7 @@ CORE_VERSIONS: dict[Precision, int] = {"fp32": 3, "bf16": 4}
 # fields of a specification that are no identity
 CARRIED = {
     "dataset_argument", "data", "label", "display", "smoke", "keeps", "reconstruction", "as_published",
-    "command", "losses",
+    "command", "losses", "diagnose",
 }  # fmt: skip
 VERSIONS = ("core_version", "method_version", "precision")  # of a run's identity: what it was computed by
 
@@ -59,6 +59,7 @@ class RunSpec(Strict):
     as_published: tuple[str, ...] = ()  # what `as_published` set, such as "batchwise_eval=on"
     command: str = ""  # that makes this run alone; its settings above are exact, this is how to ask for them
     losses: bool = False  # whether the training losses of the first two tasks are measured after every task
+    diagnose: bool = False  # whether what every task does to old images is measured
 
     def __hash__(self) -> int:
         """Of what tells most runs apart: `options` is a dictionary, which has no hash."""

@@ -102,7 +102,7 @@ def _behind(row: Row, conventions: Conventions) -> dict:
     if row.imported:
         shared, place = {"imported": row.spec.model_dump(mode="json")}, row.spec.benchmark
     else:
-        seeded = {"order_seed", "init_seed", "data_seed", "task_classes", "command", "losses"}
+        seeded = {"order_seed", "init_seed", "data_seed", "task_classes", "command", "losses", "diagnose"}
         values = row.spec.model_dump(mode="json")
         shared = {key: value for key, value in values.items() if key not in seeded}
         place = row.benchmark

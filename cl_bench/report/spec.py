@@ -10,6 +10,7 @@ from cl_bench.config import unknown
 from cl_bench.errors import pointing_at
 from cl_bench.plugins import registry
 from cl_bench.plugins.groups import groups
+from cl_bench.records import diagnosis
 from cl_bench.report import published, toml_file
 from cl_bench.report.group_rows import selector, without_groups
 from cl_bench.report.toml_file import Place, Placed, TomlFile
@@ -73,17 +74,18 @@ class FigureLayout(Placed):
     """One figure; what its kinds show is said in `cl_bench.report.figures.files`."""
 
     name: str = Field(pattern=r"^[\w.-]+$")
-    kind: Literal["accuracy", "losses", "tradeoff", "pretraining", "matrix", "cost"]
+    kind: Literal["accuracy", "losses", "tradeoff", "pretraining", "matrix", "cost", "diagnosis"]
     title: str = ""
     columns: list[ColumnLayout]
     rows: list[RowLayout]
     sweep: str = "eta"  # the option along the axis of a trade-off
     cost: Cost = "seconds"  # along the axis of a figure of costs
+    measure: str = "affinity_change"  # what a diagnosis shows, see `cl_bench.records.diagnosis`
 
     @property
     def along(self) -> str:
         """What stands along the axis of those figures."""
-        return self.cost if self.kind == "cost" else self.sweep
+        return {"cost": self.cost, "diagnosis": self.measure}.get(self.kind, self.sweep)
 
 
 class Layout(Placed):
@@ -162,6 +164,8 @@ def _check(part: TableLayout | FigureLayout, place: Place, file: TomlFile, numbe
     for number, row in enumerate(part.rows):
         _check_row(part, row, (*place, "rows", number), file, numbers)
     if not isinstance(part, TableLayout):
+        if part.measure not in (measures := {**diagnosis.NETWORK, **diagnosis.BLOCKS}):
+            raise unknown("measure", part.measure, measures, file.where((*place, "measure")))
         return
     if not part.metrics:
         raise file.error((*place, "metrics"), "expected at least one, such as accuracy")

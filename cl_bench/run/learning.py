@@ -11,6 +11,7 @@ from safetensors.torch import save as save_tensors
 
 from cl_bench import environment, seeds
 from cl_bench.data.stream import EVALUATION_BATCH, Evaluation, Stream, Task
+from cl_bench.diagnosis.measure import Measuring
 from cl_bench.errors import InputError, RunFailed, Stopped, TimeIsUp
 from cl_bench.nn.precision import network_in
 from cl_bench.records import run_files
@@ -77,6 +78,7 @@ class Learning:
         self.predictions: dict[str, np.ndarray] = {}
         followed = range(min(FOLLOWED_TASKS, stream.num_tasks)) if self.spec.losses else ()
         self.followed = [stream.measured(index) for index in followed]
+        self._measuring = Measuring(method, stream) if self.spec.diagnose else None
 
     def finish(self) -> RunRecord:
         """Learn what is left and make the certificate.
@@ -105,6 +107,8 @@ class Learning:
             raise InputError(f"{shared}; give fewer --gpus-per-run")
         if not self.group.broadcast(not stop):
             raise Stopped(f"stopped after task {index} of {self.stream.num_tasks}")
+        if self._measuring:
+            self._measuring.begin(index)
         torch.manual_seed(seeds.derived_seed(self.spec.init_seed, "task", index))
         trainer, borrowed = self._trainer(index), self.stream.borrowed_seconds
         self._latest, self._per_class = None, len(task) / len(task.classes)
@@ -177,7 +181,7 @@ class Learning:
         processor: float,
     ) -> TaskRecord:
         """What is recorded of a task that took so many seconds to learn, to evaluate, and of processors."""
-        method, losses = self.method, None
+        method, losses, measuring = self.method, None, self._measuring
         if self.followed:
             losses = tuple(
                 method.mean_loss(kept, self.spec.precision) for kept in self.followed[: task.index + 1]
@@ -203,6 +207,8 @@ class Learning:
             prediction_passes=method.prediction_passes,
             training_seconds=trainer.training_seconds,
             processor_seconds=processor,
+            diagnosis=measuring.end() if measuring else None,
+            diagnose_seconds=measuring.seconds if measuring else None,
         )
 
 

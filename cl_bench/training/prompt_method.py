@@ -7,16 +7,18 @@ from torch import optim
 
 from cl_bench import seeds
 from cl_bench.config import Strict
+from cl_bench.data.batch import Batch
 from cl_bench.data.stream import StreamInfo, TaskInfo
 from cl_bench.nn.backbone import Backbone
 from cl_bench.nn.projection import adam
-from cl_bench.nn.prompts import DeepPrompts
+from cl_bench.nn.prompts import DeepPrompts, ExtraKeys
 from cl_bench.training.gradient_method import GradientMethod
+from cl_bench.training.layer_prompts import LayerPrompts
 from cl_bench.training.schedules import factor, together
 from cl_bench.training.work import Extra
 
 
-class Prompted(GradientMethod):
+class Prompted(LayerPrompts, GradientMethod):
     """Prompts in the first blocks of a frozen ViT, with a new Adam for every task.
 
     Subclasses say what the scores are and what is trained besides.
@@ -39,6 +41,15 @@ class Prompted(GradientMethod):
     def P(self) -> torch.nn.Parameter:
         """The prompts of all prompted blocks, (L, M, D)."""
         return self.prompts.P
+
+    @property
+    def layer_prompts(self) -> torch.nn.Parameter:
+        """All of them."""
+        return self.P
+
+    def attended(self, batch: Batch) -> ExtraKeys:
+        """All of them, whatever the image."""
+        return self.prompts
 
     def extra(self) -> Extra:
         """M keys for every block with prompts, projected once a step."""

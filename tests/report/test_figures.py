@@ -13,7 +13,7 @@ from pathlib import Path
 import matplotlib
 import pytest
 from fontTools.ttLib import TTFont
-from made import BETTER, SEQ, TOY_VIT, record
+from made import BETTER, SEQ, TOY_VIT, diagnosed_record, record
 
 from cl_bench.errors import InputError, RunFailed
 from cl_bench.records.metrics import Conventions
@@ -28,6 +28,15 @@ def panel(records, rows=None):
     return Panel(
         "p", [(row.title, row) for row in benchmark.rows if rows is None or row.title in rows], benchmark.rows
     )
+
+
+@pytest.fixture
+def diagnosed():
+    """Two seeds whose first blocks change by 0.1 and 0.3, and whose second by 0.3 and 0.5, in every task."""
+    return [
+        diagnosed_record(seed, {"affinity_change": [value, value + 0.2]})
+        for seed, value in ((1, 0.1), (2, 0.3))
+    ]
 
 
 def test_accuracy_after_each_task_is_mean_and_spread_over_seeds():
@@ -61,6 +70,22 @@ def test_losses_are_drawn_only_from_runs_that_followed_them():
         ("vpt-seq", 2, 3, 0.5),
     ]  # fmt: skip
     assert curves.losses([panel([record("vpt-seq", SEQ)])], Conventions()) is None
+
+
+def test_a_diagnosis_is_drawn_from_the_second_task_on_of_runs_that_have_it(diagnosed):
+    drawn = curves.diagnosis([panel([*diagnosed, record("vpt-nsp2", SEQ)])], Conventions(), "affinity_change")
+    assert drawn.numbers[0] == ("panel", "row", "task", "affinity_change_mean", "affinity_change_std", "n")
+    assert drawn.numbers[1] == (
+        "p",
+        "vpt-seq",
+        2,
+        pytest.approx(0.3),
+        pytest.approx(0.02**0.5),
+        2,
+    )  # 0.2, 0.4
+    assert [line[:3] for line in drawn.numbers[2:]] == [("p", "vpt-seq", 3)]
+    assert curves.diagnosis([panel(diagnosed)], Conventions(), "feature_cosine") is None
+    assert curves.diagnosis([panel([record("vpt-seq", SEQ)])], Conventions(), "affinity_change") is None
 
 
 def test_the_pareto_front_holds_what_no_other_beats_in_both():
@@ -164,10 +189,11 @@ def test_every_kind_is_written_as_picture_vector_file_and_numbers(tmp_path):
         record(f"vpt-nsp2[eta={eta}]", BETTER, options={"eta": eta}, losses=[[0.1], [0.2, 0.3], [0.4, 0.5]])
         for eta in (0.5, 0.9)
     ]
-    both = [panel([record("vpt-seq", SEQ, losses=[[0.1], [0.2, 0.3], [0.4, 0.5]]), *etas])]
+    losses = [[0.1], [0.2, 0.3], [0.4, 0.5]]
+    both = [panel([diagnosed_record(1, {"affinity_change": [0.1]}, losses=losses), *etas])]
     for name in files.KINDS:
         shown = [Panel("p", both[0].rows[:2], both[0].others)]
-        along = {"cost": "stored"}.get(name, "eta")
+        along = {"cost": "stored", "diagnosis": "affinity_change"}.get(name, "eta")
         png, pdf, numbers = files.files(name, along, shown, Conventions(), tmp_path / name)
         assert png.read_bytes()[:4] == b"\x89PNG" and pdf.read_bytes()[:5] == b"%PDF-"
         assert b"/Type3" not in pdf.read_bytes() and b"/Type0" in pdf.read_bytes()  # text as text

@@ -16,6 +16,7 @@ MOST_ROWS, MOST_SWEEPS = 12, 3  # in a figure that nobody chose the rows of
 LOSSES = "`cl-bench run --losses`, before it is finished"
 NEEDS = {
     "losses": f"no run has followed its losses from its first task on ({LOSSES})",
+    "diagnosis": "no run has measured this from its first task on (`cl-bench run --diagnose`)",
     "tradeoff": "fewer than two values of the option were run",
     "pretraining": "no backbone has both rows",
 }

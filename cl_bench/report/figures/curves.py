@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from cl_bench import environment
 from cl_bench.records import metrics
+from cl_bench.records.diagnosis import BLOCKS, NETWORK
 from cl_bench.records.metrics import Conventions
 from cl_bench.report.figures.pareto import pareto
 from cl_bench.report.figures.style import (
@@ -105,6 +106,38 @@ def losses(panels: Sequence[Panel], conventions: Conventions) -> Drawn | None:
                 ]
         _over_tasks(axis, panel.title)
     axes[0].set_ylabel("training loss of the task")
+    legend(figure, axes)
+    return Drawn(figure, numbers)
+
+
+def diagnosis(panels: Sequence[Panel], conventions: Conventions, of: str) -> Drawn | None:
+    """What each task did to old images, a line a row, from the second task on; means over blocks."""
+
+    def measured(row: Row) -> list[list[float]]:
+        found = []
+        for record in row.ran:
+            values = [task.diagnosis and task.diagnosis.mean(of) for task in record.tasks[1:]]
+            found += [values] if values and None not in values else []
+        return found
+
+    panels = [panel for panel in panels if any(measured(row) for _, row in panel.rows)]
+    if not panels:
+        return None
+    figure, axes = panel_axes(len(panels), 2.4)
+    places = places_of(panels)
+    numbers: list[tuple] = [("panel", "row", "task", f"{of}_mean", f"{of}_std", "n")]
+    for axis, panel in zip(axes, panels, strict=True):
+        shown = []
+        for name, row in panel.rows:
+            if curves := measured(row):
+                values = [metrics.mean_and_spread(at) for at in zip(*curves, strict=True)]
+                line(axis, places[name], range(2, 2 + len(values)), values, name)
+                numbers += [(panel.title, name, t, *value, len(curves)) for t, value in enumerate(values, 2)]
+                shown += [mean for mean, _ in values]
+        _over_tasks(axis, panel.title)
+        if min(shown) > 0 and max(shown) > 10 * min(shown):
+            axis.set_yscale("log")
+    axes[0].set_ylabel(heading({**NETWORK, **BLOCKS}[of]))
     legend(figure, axes)
     return Drawn(figure, numbers)
 

@@ -28,8 +28,9 @@ KINDS = {
     "pretraining": bars.pretraining,  # two methods on several backbones
     "matrix": bars.matrix,  # how far each task is below its best, run by run
     "cost": curves.cost,  # accuracy against training time or another cost
+    "diagnosis": curves.diagnosis,  # what each later task does to old images, one measure of it
 }
-ALONG = ("tradeoff", "cost")  # kinds that are told what stands along their axis
+ALONG = ("tradeoff", "cost", "diagnosis")  # kinds that are told what stands along an axis
 
 
 class _WithoutLayout(subset.Options):
@@ -49,7 +50,8 @@ subset.Options = _WithoutLayout  # which matplotlib makes for every font of a PD
 def files(kind: str, along: str, panels: Sequence[Panel], conventions: Conventions, stem: Path) -> list[Path]:
     """The files of a figure; none where no run has what it shows.
 
-    `along` is the option along the axis of a trade-off, and the cost along that of a figure of costs.
+    `along` is the option along the axis of a trade-off, the cost along that of a figure of costs, and what a
+    diagnosis measures.
     """
     shown = (panels, conventions, along) if kind in ALONG else (panels, conventions)
     with matplotlib.rc_context(STYLE), _naming_missing_glyphs(stem.name):

@@ -1,0 +1,1 @@
+"""What learning a task does to old tasks' images, measured beside a run that does not notice."""
