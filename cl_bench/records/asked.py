@@ -12,11 +12,12 @@ MEASURED = {
 
 def lacking(records: Iterable[RunRecord], asked: Iterable[str]) -> list[str]:
     """A sentence for each option that was asked for and that some of the runs were begun without."""
-    learned, told = [record for record in records if not record.spec.joint], []
+    records, told = list(records), []
+    learned = [record for record in records if not record.spec.joint]
     for option in asked:
         name = MEASURED[option]
         count = sum(any(getattr(task, name) is None for task in record.tasks) for record in learned)
         if count:
-            runs = f"{count} runs were begun without --{option} and lack what it measures"
+            runs = f"{count} of {len(records)} runs were begun without --{option} and lack what it measures"
             told.append(f"{runs}; `cl-bench clean` them and repeat the command, or give another --results")
     return told

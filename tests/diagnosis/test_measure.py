@@ -59,7 +59,7 @@ def test_the_length_of_the_update_and_its_share_in_the_null_space_are_the_method
     assert measuring.end().blocks["inside_b1"] == [0.0, 0.0]
 
 
-@pytest.mark.parametrize("name", ["vpt-nsp2", "l2p-nsp2", "esn"])
+@pytest.mark.parametrize("name", ["vpt-nsp2", "l2p-nsp2", "seq-adapter"])
 def test_what_is_learned_is_the_same_to_the_last_bit(name):
     plain, (measured, _) = toys.method(name, 3), diagnosed(name)
     toys.learn(plain, toys.stream(TASKS))
