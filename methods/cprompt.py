@@ -23,6 +23,7 @@ from torch.nn import functional as F
 
 from cl_bench import seeds
 from cl_bench.data.batch import Batch
+from cl_bench.data.device_images import uploaded
 from cl_bench.data.stream import StreamInfo, TaskInfo
 from cl_bench.nn.backbone import Backbone
 from cl_bench.nn.class_keys import ClassKeys
@@ -130,7 +131,7 @@ class CPrompt(QueryTuning):
         j = seeds.choices(batch.turns, t + 1, self.stream.init_seed, "drawn prompts", t)
         with torch.no_grad():
             others = self.prompted(batch.images, j)
-        return torch.where(torch.as_tensor(j == t, device=f.device)[:, None], f, others)
+        return torch.where(uploaded(j == t, f.device)[:, None], f, others)
 
     def consistency(self, f: Tensor) -> Tensor:
         """L_ccl of features (B, D) under the task's prompts."""

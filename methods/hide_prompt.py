@@ -62,6 +62,7 @@ class HiDe(Inferring):
 
     def begin_task(self, task: Task, trainer: Trainer) -> None:
         """What e_t is mixed with."""
+        self.of_f.centers(task.first_label)  # found before the first step, no step waits for them
         self.old = torch.stack([*self.p[:-1]]).mean(dim=0) if task.index else None
 
     def mixed(self) -> Tensor:

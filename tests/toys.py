@@ -147,11 +147,15 @@ def sides(tasks: Sequence[Sequence[int]], seed: int = 0, per_class: int = 12) ->
 
 
 def stream_of(
-    given: Sides, tasks: Sequence[Sequence[int]], joint: bool = False, augment: str = "none"
+    given: Sides,
+    tasks: Sequence[Sequence[int]],
+    joint: bool = False,
+    augment: str = "none",
+    device: str = "cpu",
 ) -> Stream:
     """A stream over these images."""
     transform = Transform(augment=augment, crop_scale=0.5)
-    return Stream(given, tasks, Preprocess(backbone().spec, transform, 0, torch.device("cpu")), joint)
+    return Stream(given, tasks, Preprocess(backbone().spec, transform, 0, torch.device(device)), joint)
 
 
 def stream(

@@ -19,12 +19,14 @@ class ClassCentroids(nn.Module):
     def __init__(self, width: int, centroids: int, ridge: float, seed: int, device: torch.device):
         super().__init__()
         self.ridge, self.seed = ridge, seed  # added to every variance when drawing; of k-means
+        self._places: dict[int, Tensor] = {}  # of all centroids of the first so many classes
         self.register_buffer("means", torch.zeros(0, centroids, width, device=device))
         self.register_buffer("variances", torch.zeros(0, centroids, width, device=device))
         self.register_buffer("sizes", torch.zeros(0, centroids, dtype=torch.long, device=device))
 
     def grow(self, classes: int) -> None:
         """Make room for so many more classes, of which nothing is known yet."""
+        self._places = {}
         for name, value in list(self.named_buffers()):
             setattr(self, name, torch.cat([value, value.new_zeros(classes, *value.shape[1:])]))
 
@@ -33,6 +35,7 @@ class ClassCentroids(nn.Module):
 
         A class without features keeps its own. Moments are computed in float64, variances are biased.
         """
+        self._places = {}
         for label in labels.unique().tolist():
             own = features[labels == label].double()
             groups = k_means(own, self.means.shape[1], seeds.derived_seed(self.seed, "k-means", label))
@@ -46,7 +49,9 @@ class ClassCentroids(nn.Module):
 
     def centers(self, classes: int) -> Tensor:
         """All centroids of the first so many classes, (n, D)."""
-        return self.means[:classes][self.sizes[:classes] > 0]
+        if classes not in self._places:  # looked for once, which a GPU is waited for
+            self._places[classes] = self.sizes[:classes].flatten().nonzero()[:, 0]
+        return self.means[:classes].flatten(0, 1)[self._places[classes]]
 
     def drawn(self) -> Tensor:
         """Which groups (K, J) are drawn: those that vary, and of classes without such all that there are."""

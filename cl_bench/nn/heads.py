@@ -70,9 +70,9 @@ class TaskHeads(nn.Module):
 
     def tasks(self) -> Tensor:
         """The task of every class, (K_seen,)."""
-        sizes = torch.tensor([head.out_features for head in self.heads])
-        device = self.heads[0].weight.device
-        return torch.arange(len(sizes)).repeat_interleave(sizes).to(device)
+        weights = [head.weight for head in self.heads]
+        parts = [w.new_full((len(w),), task, dtype=torch.long) for task, w in enumerate(weights)]
+        return torch.cat(parts)
 
     def current(self, features: Tensor) -> Tensor:
         """Scores (B, c_t) of the newest head."""

@@ -86,7 +86,7 @@ class DecoupledLoRA(LoRA):
         """There is no pair until `grow`."""
         super().__init__(depth, width, 0, targets, torch.Generator())
         self.alpha = nn.Parameter(self.A.new_zeros(0))
-        self.ranks: list[int] = []
+        self.register_buffer("ranks", torch.zeros(0, dtype=torch.long), persistent=False)
         for name in ("A", "B"):
             self.register_buffer(f"old_{name}", getattr(self, name).detach().clone())
 
@@ -101,7 +101,7 @@ class DecoupledLoRA(LoRA):
         self.A = nn.Parameter(A.to(self.old_A))
         self.B = nn.Parameter(torch.zeros_like(self.A.mT))
         self.alpha = nn.Parameter(magnitudes.to(self.old_A))
-        self.ranks.append(rank)
+        self.ranks = torch.cat([self.ranks, self.ranks.new_full((1,), rank)])
 
     def pairs(self, l: int) -> tuple[Tensor, Tensor]:
         """Directions, and behind them the newest pair: (T, R + r, D) and (T, D, R + r)."""
@@ -109,8 +109,8 @@ class DecoupledLoRA(LoRA):
 
     def strength(self, l: int, place: int) -> Tensor:
         """alpha of every pair, for each of its ranks, (R + r,)."""
-        ranks = torch.tensor(self.ranks, device=self.alpha.device)
-        return self.alpha.repeat_interleave(ranks, output_size=sum(self.ranks))
+        size = self.old_A.shape[2] + self.A.shape[2]
+        return self.alpha.repeat_interleave(self.ranks, output_size=size)
 
     def products(self) -> float:
         """Multiply-adds of a token beside all blocks."""
