@@ -15,7 +15,7 @@ FOREIGN = {
     "_file_dict": "torchvision",  # private names of other libraries that have no public door
     "_exit": "os", "_C": "torch", "_dispatch_get_all_op_names": "torch", "_dynamo": "torch",
     "_forward_hooks": "torch", "_apply_op": "torchvision", "_augmentation_space": "torchvision",
-    "_pos_embed": "timm",
+    "_pos_embed": "timm", "_subclasses": "torch",
 }  # fmt: skip
 FILES = {  # but this one, which has examples
     str(path.relative_to(TESTS)): path.read_text(encoding="utf-8")
