@@ -5,6 +5,7 @@ import io
 from collections.abc import Callable
 
 import loopback
+import open_clip
 import timm
 import torch
 from huggingface_hub import constants
@@ -42,9 +43,22 @@ def publish_timm(served: loopback.Served, name: str) -> str:
     return path(f"timm/{name}", "model.safetensors")
 
 
-def environment(served: loopback.Served, home) -> dict[str, str]:
-    """The variables that point the hub's client at this server, with a cache of its own."""
-    return {"HF_ENDPOINT": served.url, "HF_HOME": str(home), "NO_PROXY": "127.0.0.1", "HF_TOKEN": ""}
+def publish_open_clip(served: loopback.Served, model: str, tag: str) -> str:
+    """As `publish_timm`, of a checkpoint of open_clip's."""
+    repository = open_clip.get_pretrained_cfg(model, tag)["hf_hub"].rstrip("/")
+    name = "open_clip_model.safetensors"
+
+    def weights() -> bytes:
+        torch.manual_seed(0)
+        return save(open_clip.create_model(model, load_weights=False).state_dict())
+
+    publish(served, repository, {name: weights})
+    return path(repository, name)
+
+
+def environment(served: loopback.Served) -> dict[str, str]:
+    """The variables that point the hub's client at this server."""
+    return {"HF_ENDPOINT": served.url, "NO_PROXY": "127.0.0.1", "HF_TOKEN": ""}
 
 
 def point(monkeypatch, endpoint: str, cache) -> None:

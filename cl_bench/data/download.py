@@ -104,7 +104,8 @@ def _why(error: requests.RequestException, url: str, part: Path) -> tuple[str, s
         return f"{urlsplit(url).netloc} does not answer", "repeat to go on, or "
     broke = isinstance(error, BROKE) and not isinstance(error, requests.exceptions.SSLError)
     reason = "the connection broke" if broke else type(error).__name__
-    there = f", {size(part.stat().st_size)} are kept in {part.name}" if part.exists() else ""
+    have = part.stat().st_size if part.exists() else 0
+    there = f", {size(have)} are kept in {part.name}" if have else ""
     return reason + there, "repeat to go on, or "
 
 

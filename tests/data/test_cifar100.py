@@ -2,11 +2,10 @@
 
 import hashlib
 import os
-import pickle
-import tarfile
 
 import numpy as np
 import pytest
+import small_cifar
 import torch
 import toys
 from cl_bench.datasets import cifar100
@@ -31,29 +30,13 @@ NAMES = ["apple", "bear", "cloud", "dolphin"]
 
 @pytest.fixture
 def archive(tmp_path, monkeypatch):
-    """An archive with 3 + 2 images of four classes, pickled as the authors do, with its digests."""
-    folder = tmp_path / "made" / cifar100.FOLDER
-    folder.mkdir(parents=True)
-    for side, count, seed in (("train", 3, 0), ("test", 2, 1)):
-        made = toys.images(count, 4, seed, 32)
-        order = np.random.default_rng(seed).permutation(len(made.labels))
-        data = made.images[order].transpose(0, 3, 1, 2).reshape(len(order), -1)
-        (folder / side).write_bytes(
-            pickle.dumps(
-                {"data": data, "fine_labels": made.labels[order].tolist(), "coarse_labels": [0] * len(order)}
-            )
-        )
-    (folder / "meta").write_bytes(pickle.dumps({"fine_label_names": NAMES, "coarse_label_names": ["x"]}))
-    monkeypatch.setattr(
-        cifar100,
-        "MD5",
-        {name: hashlib.md5((folder / name).read_bytes()).hexdigest() for name in ("train", "test", "meta")},
-    )
+    """An archive with 3 + 2 images of four classes, with its digests."""
+    content, digests = small_cifar.archive(NAMES)
+    monkeypatch.setattr(cifar100, "MD5", digests)
+    monkeypatch.setattr(cifar100, "SHA256", hashlib.sha256(content).hexdigest())
     path = tmp_path / "root" / "cifar-100-python.tar.gz"
     path.parent.mkdir()
-    with tarfile.open(path, "w:gz") as tar:
-        tar.add(folder, cifar100.FOLDER)
-    monkeypatch.setattr(cifar100, "SHA256", hashlib.sha256(path.read_bytes()).hexdigest())
+    path.write_bytes(content)
     return path
 
 
