@@ -76,6 +76,7 @@ class CIFAR100(Source):
     """Fine labels, in the authors' order."""
 
     name = "cifar100"
+    SIZES = (100, 50_000, 10_000)
     TEMPLATES = tuple(  # 18 sentences, in the published code's order
         f"a {kind}photo of {article} {size}{{}}."
         for article in ("a", "the")

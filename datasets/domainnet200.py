@@ -38,6 +38,7 @@ class DomainNet200(ListedImages):
     """Files `<domain>/<class>/<name>`; the list gives each file's label."""
 
     name = "domainnet200"
+    SIZES = (200, 47_532, 20_450)
     TRANSFORM = {
         "augment": "autoaugment-imagenet",
         "crop_interpolation": "bilinear",

@@ -43,6 +43,7 @@ class ImageNetR(ListedImages):
     """Files `imagenet-r/<wnid>/<name>.jpg`; the class of a file is its folder."""
 
     name = "imagenet-r"
+    SIZES = (200, 24_000, 6_000)
     TRANSFORM = {
         "augment": "autoaugment-imagenet",
         "crop_interpolation": "bilinear",

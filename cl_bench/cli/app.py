@@ -39,13 +39,13 @@ def _before_every_command(
     """Options that stand before a command."""
 
 
-def planned(request, devices: str, results: Path, call=here, sized: bool = False):
+def planned(request, devices: str, results: Path, call=here, sized: bool = False, counted: bool = False):
     """The plan of a request, in the precision of these devices where it names none; `call` carries it out.
 
     Says on standard error that this is bf16, which methods of a group do not fit, and which of the runs are
     there under another version or in the other precision.
     """
-    plan = call("cl_bench.plan.plan:plan_for", request, devices, results, sized)
+    plan = call("cl_bench.plan.plan:plan_for", request, devices, results, sized, counted)
     if "precision" not in request.set and plan.precision == "bf16":
         output.say(
             "precision: bf16 in the frozen network, for the device's matrix units "

@@ -82,8 +82,10 @@ def run(
         return plan_(request, devices, jobs, per_gpu, threads, share, results, gpus_per_run)
     level = opt.level(quiet, verbose)
     limit = None if time_limit is None else parse_duration(time_limit)
-    methods = count_methods(expanded(request.methods).methods)  # at most
-    expected = methods * len(splits.listed(request.splits)) * len(parse_seeds(request.seeds))
+    expected = 0  # at most
+    for single in request.each:
+        methods = count_methods(expanded(single.methods).methods)
+        expected += methods * len(splits.listed(single.splits)) * len(parse_seeds(single.seeds))
     with Starter() as starter:
         if scheduler is None:
             starter.prepare(threads or places.share(jobs or expected))
@@ -117,10 +119,20 @@ def plan_command(
     probe: Annotated[
         bool, Optional("--probe", help="time ten steps of methods that have not run here")
     ] = False,
+    declared: Annotated[
+        bool, Optional("--declared", help="without data and weights, by the numbers that data sets declare")
+    ] = False,
+    speed: Annotated[
+        float | None,
+        Optional(min=1, help="forward-equivalents a second, taken for granted where none was measured"),
+    ] = None,
     json: opt.Json = False,
 ) -> None:  # fmt: skip
     """Print the runs that `run` with the same options makes, which are finished, and what each costs."""
-    plan_(request, devices, jobs, per_gpu, threads, share, results, gpus_per_run, json, probe)
+    if probe and declared:
+        raise InputError("--probe needs the data, and --declared does without; leave out one of them")
+    taken = (probe, declared, speed)
+    plan_(request, devices, jobs, per_gpu, threads, share, results, gpus_per_run, json, *taken)
 
 
 def plan_(
@@ -134,14 +146,16 @@ def plan_(
     gpus_per_run: int,
     json: bool = False,
     probe: bool = False,
+    declared: bool = False,
+    speed: float | None = None,
 ) -> None:
     """The body of `plan` and of `run --dry-run`."""
     from cl_bench import devices as places
-    from cl_bench.plan.forecast import forecast
+    from cl_bench.plan.forecast import Assumed, forecast
     from cl_bench.records import states
     from cl_bench.records.store import Store
 
-    plan = planned(request, devices, results)
+    plan = planned(request, devices, results, counted=declared)
     where = places.places(places.devices(devices), len(plan.specs), jobs, per_gpu, threads, gpus_per_run)
     found = states.of_plan(plan.specs, Store(results))
     if probe and gpus_per_run > 1:
@@ -158,7 +172,8 @@ def plan_(
         compiled, aside = environment.compiles(None, device), partial(output.say, err=True)
         return warm_processes.called(measure, where[0].threads, specs, device, compiled, aside)
 
-    made = forecast(plan.specs, Store(results), where, share, found, probed if probe else None)
+    probing, assumed = probed if probe else None, Assumed(declared, speed)
+    made = forecast(plan.specs, Store(results), where, share, found, probing, assumed)
     output.say_json(made.values) if json else output.say_lines(made.lines)
     remark(plan)
     require_readable(found)

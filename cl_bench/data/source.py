@@ -23,6 +23,8 @@ class Source(ABC):
     # training settings by pattern of method names, such as {"vpt-*": {"passes": 15}}
     PRESET: ClassVar[dict[str, dict]] = {}
     TEMPLATES: ClassVar[tuple[str, ...]] = ("a photo of a {}.",)  # sentences for text towers, {} is the class
+    # classes, training and test images, where these are fixed and published
+    SIZES: ClassVar[tuple[int, int, int] | None] = None
     class_names: list[str]
     # what names the data on this machine, such as an absolute path; not part of any run id
     argument: str | None = None

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -94,12 +95,12 @@ def resolve(name: str, image_size: int | None, weights: str | None) -> BackboneS
 
 
 def build(
-    spec: BackboneSpec, state: dict[str, Tensor] | None
+    spec: BackboneSpec, state: dict[str, Tensor] | None, empty: bool = False
 ) -> tuple[VisionTransformer, TextTower, dict[str, Tensor]]:
     """An empty timm ViT of the image tower's shape, the text tower, and open_clip's weights by their names.
 
-    `state` are the weights from a file; without them open_clip downloads its own. Raises InputError when
-    neither can be had or does not fit.
+    `state` are the weights from a file; without them open_clip downloads its own, or there are none with
+    `empty`. Raises InputError when they cannot be had or do not fit.
     """
     import open_clip
 
@@ -108,7 +109,7 @@ def build(
     vision = config["vision_cfg"]
     if odd := sorted(set(vision) - PLAIN_VISION):
         raise InputError(f"backbone {spec.name!r} has an image tower that is no plain ViT ({', '.join(odd)})")
-    clip = _model(spec, state)
+    clip = _model(spec, state, empty)
     state = clip.state_dict()
     heads = vision["width"] // vision.get("head_width", 64)
     vit = VisionTransformer(
@@ -127,9 +128,9 @@ def build(
     return vit, _text_tower(clip, model, projection), state
 
 
-def borrowed(spec: BackboneSpec, state: dict[str, Tensor] | None) -> TextTower:
+def borrowed(spec: BackboneSpec, state: dict[str, Tensor] | None, empty: bool = False) -> TextTower:
     """The text tower of an open_clip model, for images that are another model's. Raises as `build`."""
-    return _text_tower(_model(spec, state), spec.name.removeprefix(PREFIX).partition("/")[0], None)
+    return _text_tower(_model(spec, state, empty), spec.name.removeprefix(PREFIX).partition("/")[0], None)
 
 
 def _text_tower(clip: nn.Module, model: str, projection: Tensor | None) -> TextTower:
@@ -139,18 +140,24 @@ def _text_tower(clip: nn.Module, model: str, projection: Tensor | None) -> TextT
     return TextTower(clip, open_clip.get_tokenizer(model), length, projection)
 
 
-def _model(spec: BackboneSpec, state: dict[str, Tensor] | None) -> nn.Module:
+def _model(spec: BackboneSpec, state: dict[str, Tensor] | None, empty: bool) -> nn.Module:
     """open_clip's model with weights from a file's `state`, or its own."""
     import open_clip
 
     model, _, tag = spec.name.removeprefix(PREFIX).partition("/")
-    if state is None:
+    if state is None and not empty:
         return _downloaded(spec.name, model, tag)
+    # without values where none are wanted: random ones of a large network take minutes
+    where = {"device": "meta"} if empty else {}
     try:
         logging.disable(logging.WARNING)  # it would say that the weights are random
-        clip = open_clip.create_model(model, load_weights=False)
+        with torch.device("meta") if empty else nullcontext():
+            clip = open_clip.create_model(model, load_weights=False, **where)
     finally:
         logging.disable(logging.NOTSET)
+    if state is None:
+        clip.logit_scale = nn.Parameter(torch.zeros(()))  # which is looked at
+        return clip
     weight_files.require_fit(state, clip.state_dict(), spec)
     clip.load_state_dict(state)
     return clip

@@ -5,6 +5,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import timm
+import torch
 from timm.models.eva import Eva
 from timm.models.eva import checkpoint_filter_fn as eva_filter_fn
 from timm.models.vision_transformer import Attention, Block, VisionTransformer, checkpoint_filter_fn
@@ -19,6 +20,7 @@ from cl_bench.nn.rotary import RotaryAttention, is_convertible, of_eva
 from cl_bench.nn.words import WordTower
 
 FILES = ("model.safetensors", "pytorch_model.bin")  # of a checkpoint, as timm asks for them
+EMPTY = "0" * 64  # in place of the digest of weights that are not there
 JOIN = "+"  # between a ViT and the CLIP model that reads text beside it, and between their weights
 
 
@@ -107,28 +109,31 @@ def _resolve_both(
     return both.model_copy(update={"name": f"{both.name}{JOIN}{text}", "text_weights": reader.weights})
 
 
-def load(spec: BackboneSpec) -> Backbone:
-    """The frozen backbone with its weights. Raises InputError when they cannot be had or do not fit."""
+def load(spec: BackboneSpec, empty: bool = False) -> Backbone:
+    """The frozen backbone with its weights; with `empty` its shape is right, and no value.
+
+    Raises InputError when they cannot be had or do not fit.
+    """
     image, joined, reader = spec.name.partition(JOIN)
     if joined:
-        own = load(spec.model_copy(update={"name": image, "text_weights": None}))
+        own = load(spec.model_copy(update={"name": image, "text_weights": None}), empty)
         read = spec.model_copy(update={"name": reader, "weights": spec.text_weights})
         state = weight_files.read(spec.text_weights) if spec.text_weights else None
-        text = clip.borrowed(read, state) if reader.startswith(clip.PREFIX) else WordTower(state)
-        digest = weight_files.digest(nn.ModuleList([own.vit, text]).state_dict())
+        text = clip.borrowed(read, state, empty) if reader.startswith(clip.PREFIX) else WordTower(state)
+        digest = EMPTY if empty else weight_files.digest(nn.ModuleList([own.vit, text]).state_dict())
         return Backbone(own.vit, spec, digest, text)
     state = weight_files.read(spec.weights) if spec.weights else None
-    digest = None if state is None else weight_files.digest(state)
+    digest = EMPTY if empty else None if state is None else weight_files.digest(state)
     text = None
     if spec.name.startswith(clip.PREFIX):
-        vit, text, state = clip.build(spec, state)
+        vit, text, state = clip.build(spec, state, empty)
     elif spec.architecture is not None:
         vit = VisionTransformer(**{**spec.architecture, "img_size": spec.image_size})
     else:
-        vit = _create(spec)
+        vit = _create(spec, empty)
     if is_convertible(vit):
         if state is None:
-            digest = weight_files.digest(vit.state_dict())
+            digest = digest or weight_files.digest(vit.state_dict())
         else:
             _fill(vit, state, spec)
         vit, state = of_eva(vit), None
@@ -137,27 +142,29 @@ def load(spec: BackboneSpec) -> Backbone:
     if spec.image_size % patch:  # timm would drop the remaining pixels without a word
         patches = f"backbone {spec.name!r} has patches of {patch} pixels"
         raise InputError(f"{patches}; --image-size {spec.image_size} is not a multiple of it")
-    if state is not None:
+    if state is not None and not empty:
         _fill(vit, state, spec)
     if digest is None:
         digest = weight_files.digest((vit if text is None else nn.ModuleList([vit, text])).state_dict())
     return Backbone(vit, spec, digest, text)
 
 
-def _create(spec: BackboneSpec) -> nn.Module:
-    if spec.weights is None:
-        published = timm.get_pretrained_cfg(spec.name)
-        if published.hf_hub_id and not published.hf_hub_filename:
-            hub.fetch(published.hf_hub_id, FILES, spec.name)
+def _create(spec: BackboneSpec, empty: bool) -> nn.Module:
+    published = spec.weights is None and not empty
+    if published:
+        config = timm.get_pretrained_cfg(spec.name)
+        if config.hf_hub_id and not config.hf_hub_filename:
+            hub.fetch(config.hf_hub_id, FILES, spec.name)
     try:
         # patches as a sequence, and the feature that DINOv3's own code reads
         eva = {"dynamic_img_size": False, "global_pool": "token"} if "dinov3" in spec.name else {}
-        with hub.reached() if spec.weights is None else nullcontext():
+        reached = hub.reached() if published else torch.device("meta") if empty else nullcontext()
+        with reached:
             return timm.create_model(
-                spec.name, pretrained=spec.weights is None, num_classes=0, img_size=spec.image_size, **eva
+                spec.name, pretrained=published, num_classes=0, img_size=spec.image_size, **eva
             )
     except Exception as error:  # timm raises whatever it meets
-        if spec.weights is None:
+        if published:
             raise hub.unusable(error, spec.name) from error
         raise InputError(f"cannot build backbone {spec.name!r}: {error}") from error
 

@@ -7,6 +7,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from cl_bench.config import canonical_json
+from cl_bench.data.declared import declared
 from cl_bench.data.source import Source
 from cl_bench.data.stream import StreamInfo, task_infos
 from cl_bench.errors import InputError
@@ -54,7 +55,9 @@ class Cost:
 class Shapes:
     """Data sets and backbones of specifications, each opened once, and methods on the backbones' shapes."""
 
-    def __init__(self):
+    def __init__(self, counted: bool = False):
+        """`counted` is as of `cl_bench.plan.resolve.Opened`."""
+        self._counted = counted
         self._sources: dict[tuple, tuple[Source, np.ndarray, np.ndarray]] = {}
         self._backbones: dict[str, Backbone] = {}
         self._by_weights: dict[tuple, Backbone] = {}
@@ -63,7 +66,8 @@ class Shapes:
         """The data set with the labels of its two sides."""
         place = (spec.dataset, spec.dataset_argument)
         if place not in self._sources:
-            source = assemble.open_source(spec)
+            kind = registry.source_class(spec.dataset)
+            source = declared(kind) if self._counted and kind.SIZES else assemble.open_source(spec)
             self._sources[place] = (source, source.labels("train"), source.labels("test"))
         return self._sources[place]
 
@@ -71,7 +75,7 @@ class Shapes:
         """The method after its tasks, of about so many images each, were announced. Raises InputError."""
         key = canonical_json(spec.backbone.model_dump())
         if key not in self._backbones:
-            found = self._backbones[key] = outline.of(load.load(spec.backbone))
+            found = self._backbones[key] = outline.of(load.load(spec.backbone, self._counted))
             self._by_weights[found.weights_sha256, spec.backbone.image_size] = found
         return self._grown(spec, self._backbones[key], images)
 

@@ -51,16 +51,30 @@ def require_known(request: Request) -> None:
     installed, and for splits and seeds that are none.
     """
     require_trackers(request.track)
-    for name, _ in grids(groups.expanded(request.methods).methods):
-        registry.find("methods", name)
-    for dataset, cuts in _benchmarks(_with_splits(request)):
-        registry.find("datasets", dataset.partition(":")[0])
-        splits.listed(cuts)
-    parse_seeds(request.seeds)
+    for single in request.each:
+        for name, _ in grids(groups.expanded(single.methods).methods):
+            registry.find("methods", name)
+        for dataset, cuts in _benchmarks(_with_splits(single)):
+            registry.find("datasets", dataset.partition(":")[0])
+            splits.listed(cuts)
+        parse_seeds(single.seeds)
 
 
 def parts(request: Request) -> list[Request]:
     """Requests of one data set and one backbone each, without groups and grid, in the order asked for.
+
+    Raises InputError as `_parts`, for each experiment of a file.
+    """
+    found = [part for single in request.each for part in _parts(single)]
+    told = {
+        "grouped": frozenset().union(*(part.grouped for part in found)),
+        "left_out": tuple(dict.fromkeys(line for part in found for line in part.left_out)),
+    }
+    return [part.model_copy(update=told) for part in found]
+
+
+def _parts(request: Request) -> list[Request]:
+    """The parts of one experiment.
 
     Raises InputError for benchmarks given twice over, for an option of the grid that no method has, and for
     more than 10,000 runs without `yes`.

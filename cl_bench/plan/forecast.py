@@ -31,65 +31,19 @@ class Forecast:
     values: dict
 
 
-def forecast(
-    specs: Sequence[RunSpec],
-    store: Store,
-    where: Sequence[Place],
-    share: bool = True,
-    states: dict[str, State] | None = None,
-    probe: Callable[[list[RunSpec]], Mapping[str, Speed]] | None = None,
-) -> Forecast:
-    """A row for every run, what is left of it, and the totals.
+@dataclass(frozen=True)
+class Assumed:
+    """What a forecast takes for granted: declared numbers of images, forward-equivalents a second."""
 
-    A first task that several runs share counts for the first of them. `states` are those of the runs, by run
-    id, where they are known already. `probe` gives speeds by `kind` for runs that are not finished, and of
-    whose method no run on this machine and network tells the time.
-    """
-    shapes, known_states = Shapes(), states or of_plan(specs, store)
-    known = costs(specs, shapes)
-    records = [record for record in store.records() if isinstance(record, RunRecord)]
-    devices = where[0].device.split(",")
-    machine = environment.machine(devices[0], where[0].threads, environment.compiles(None, devices[0]))
-    measured = Measured(records, environment.computer({**machine, "devices": len(devices)}), shapes)
-    unfinished = [spec for spec in specs if known_states[spec.run_id()].name != "finished"]
-    probed = probe([spec for spec in unfinished if not measured.knows(spec)]) if probe else {}
-    measured.add(probed)
-    shared = first_tasks(specs, store, machine) if share and len(devices) == 1 else {}
-    rows, runs, left, saved, seconds, unknown = [], [], Left(), Left(), 0.0, 0
-    seen: set = {key for key in shared.values() if is_stored(store, key)}
-    for spec in specs:
-        cost, state = known[spec.run_id()], known_states[spec.run_id()]
-        rest = Left() if state.name == "unreadable" else Left.of(cost, state.tasks)
-        key = shared.get(spec.run_id())
-        spared = _spared(cost, key, seen) if key and not state.tasks else Left()
-        rest, saved = rest - spared, saved + spared
-        takes = measured.seconds(spec, cost, state.tasks, spared.images) if rest.forwards else 0.0
-        left, seconds, unknown = left + rest, seconds + (takes or 0.0), unknown + (takes is None)
-        memory = measured.memory_bytes(spec, cost)
-        rows.append(_row(spec, state, rest, cost, memory, takes))
-        runs.append(_values(spec, state, rest, cost, memory, takes, kind(spec) in probed))
-    counts = Counter(state.name for state in known_states.values())
-    counted = ", ".join(f"{counts[name]} {name}" for name in STATES if counts[name])
-    lines = [*columns([HEAD, *rows]), f"{len(specs)} runs: {counted}"]
-    lines.append(f"to do: {short(left.forwards)} forward-equivalents, {short(left.images)} images")
-    if saved.forwards:
-        share_saved = saved.forwards / (left + saved).forwards
-        equivalents = f"{short(saved.forwards)} forward-equivalents"
-        lines.append(f"saved by shared first tasks: {equivalents}, {share_saved:.1%}")
-    at_a_time = max(1, min(len(where), len(specs)))
-    if unknown:
-        until = "until one like them has been measured on this machine, or with --probe"
-        lines.append(f"time: unknown for {unknown} runs {until}")
-    else:
-        steps = f", from a few steps of {len(probed)} of the methods" if probed else ""
-        lines.append(f"time: about {duration(seconds / at_a_time)} with {len(where)} runs at a time{steps}")
-    totals = {
-        "forward_equivalents": left.forwards,
-        "images": left.images,
-        "saved": saved.forwards,
-        "seconds": None if unknown else seconds / at_a_time,
-    }
-    return Forecast(lines, {"runs": runs, "to_do": totals})
+    declared: bool = False
+    speed: float | None = None  # where none was measured
+
+    def seconds(self, forwards: int) -> float | None:
+        """What so many forward-equivalents take, None where nothing is assumed."""
+        return None if self.speed is None else forwards / self.speed
+
+
+NOTHING = Assumed()
 
 
 @dataclass(frozen=True)
@@ -109,6 +63,88 @@ class Left:
 
     def __sub__(self, other: "Left") -> "Left":
         return Left(self.forwards - other.forwards, self.images - other.images)
+
+
+def forecast(
+    specs: Sequence[RunSpec],
+    store: Store,
+    where: Sequence[Place],
+    share: bool = True,
+    states: dict[str, State] | None = None,
+    probe: Callable[[list[RunSpec]], Mapping[str, Speed]] | None = None,
+    assumed: Assumed = NOTHING,
+) -> Forecast:
+    """A row for every run, what is left of it, and the totals.
+
+    A first task that several runs share counts for the first of them. `states` are those of the runs, by run
+    id, where they are known already. `probe` gives speeds by `kind` for runs that are not finished, and of
+    whose method no run on this machine and network tells the time.
+    """
+    shapes, known_states = Shapes(assumed.declared), states or of_plan(specs, store)
+    known = costs(specs, shapes)
+    records = [record for record in store.records() if isinstance(record, RunRecord)]
+    devices = where[0].device.split(",")
+    machine = environment.machine(devices[0], where[0].threads, environment.compiles(None, devices[0]))
+    measured = Measured(records, environment.computer({**machine, "devices": len(devices)}), shapes)
+    unfinished = [spec for spec in specs if known_states[spec.run_id()].name != "finished"]
+    probed = probe([spec for spec in unfinished if not measured.knows(spec)]) if probe else {}
+    measured.add(probed)
+    shared = first_tasks(specs, store, machine) if share and len(devices) == 1 else {}
+    rows, runs, left, saved, seconds, unknown = [], [], Left(), Left(), 0.0, 0
+    seen: set = {key for key in shared.values() if is_stored(store, key)}
+    for spec in specs:
+        cost, state = known[spec.run_id()], known_states[spec.run_id()]
+        rest = Left() if state.name == "unreadable" else Left.of(cost, state.tasks)
+        key = shared.get(spec.run_id())
+        spared = _spared(cost, key, seen) if key and not state.tasks else Left()
+        rest, saved = rest - spared, saved + spared
+        takes = measured.seconds(spec, cost, state.tasks, spared.images) if rest.forwards else 0.0
+        takes = assumed.seconds(rest.forwards) if takes is None else takes
+        left, seconds, unknown = left + rest, seconds + (takes or 0.0), unknown + (takes is None)
+        memory = measured.memory_bytes(spec, cost)
+        rows.append(_row(spec, state, rest, cost, memory, takes))
+        runs.append(_values(spec, state, rest, cost, memory, takes, kind(spec) in probed))
+    counts = Counter(state.name for state in known_states.values())
+    counted = ", ".join(f"{counts[name]} {name}" for name in STATES if counts[name])
+    lines = [*columns([HEAD, *rows]), f"{len(specs)} runs: {counted}"]
+    lines.append(f"to do: {short(left.forwards)} forward-equivalents, {short(left.images)} images")
+    if saved.forwards:
+        share_saved = saved.forwards / (left + saved).forwards
+        equivalents = f"{short(saved.forwards)} forward-equivalents"
+        lines.append(f"saved by shared first tasks: {equivalents}, {share_saved:.1%}")
+    at_a_time = max(1, min(len(where), len(specs)))
+    if unknown:
+        until = "until one like them has been measured on this machine, or with --probe or --speed"
+        lines.append(f"time: unknown for {unknown} runs {until}")
+    else:
+        lines.append(_time(seconds, at_a_time, len(where), len(probed), assumed))
+    if assumed.declared:
+        lines.append("by declared numbers of images and without weights: ids are of no run that can be made")
+    hours = None if unknown else seconds / 3600
+    totals = _totals(left, saved, hours, at_a_time, assumed)
+    return Forecast(lines, {"runs": runs, "to_do": totals})
+
+
+def _totals(left: Left, saved: Left, hours: float | None, at_a_time: int, assumed: Assumed) -> dict:
+    """The same as JSON values."""
+    return {
+        "forward_equivalents": left.forwards,
+        "images": left.images,
+        "saved": saved.forwards,
+        "seconds": None if hours is None else 3600 * hours / at_a_time,
+        "device_hours": hours,
+        "declared": assumed.declared,
+        "assumed_speed": assumed.speed,
+    }
+
+
+def _time(seconds: float, at_a_time: int, places: int, probed: int, assumed: Assumed) -> str:
+    """How long everything takes, and what that is known from."""
+    steps = f", from a few steps of {probed} of the methods" if probed else ""
+    words = f"time: about {duration(seconds / at_a_time)} with {places} runs at a time{steps}"
+    if assumed.speed is not None:
+        words += f", taking {assumed.speed:,.0f} forward-equivalents a second where none was measured"
+    return f"{words}; {seconds / 3600:,.1f} hours of such a place in all"
 
 
 def _spared(cost: Cost, key, seen: set) -> Left:

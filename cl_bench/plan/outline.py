@@ -41,7 +41,7 @@ def build(
             method = kind(config, shape, stream)
     except (RuntimeError, TypeError, OverflowError, MemoryError) as error:  # and NotImplementedError
         if "meta" in str(error).lower():  # it looks at values while it is made
-            return kind(config, load.load(shape.spec), stream)
+            return kind(config, load.load(shape.spec, shape.weights_sha256 == load.EMPTY), stream)
         if "overflow" not in str(error).lower():
             raise
         raise InputError(f"{name} is too large for any machine; give smaller sizes") from error

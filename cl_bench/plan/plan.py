@@ -20,13 +20,14 @@ from cl_bench.records.store import Store
 from cl_bench.text.escape import visible
 
 
-def plan_for(request: Request, asked: str, results: Path, sized: bool = False) -> Plan:
+def plan_for(request: Request, asked: str, results: Path, sized: bool = False, counted: bool = False) -> Plan:
     """The plan of a request in the precision that is usual on the devices asked for, with its hints.
 
-    `sized` adds how much each of several runs is to do, for which data and networks are opened.
+    `sized` adds how much each of several runs is to do, for which data and networks are opened; `counted` is
+    as of `make_plan`.
     Raises as `make_plan`, `devices` and `hints`.
     """
-    plan = make_plan(request, environment.usual_precision(devices(asked)))
+    plan = make_plan(request, environment.usual_precision(devices(asked)), counted)
     found = versions.hints(plan.specs, Store(results), any_precision="precision" not in request.set)
     sizes = {
         run: Size(sum(cost.forwards) + sum(cost.evaluating), sum(cost.images))
@@ -35,13 +36,14 @@ def plan_for(request: Request, asked: str, results: Path, sized: bool = False) -
     return replace(plan, hints=found, sizes=sizes)
 
 
-def make_plan(request: Request, precision: Precision = "fp32") -> Plan:
+def make_plan(request: Request, precision: Precision = "fp32", counted: bool = False) -> Plan:
     """Every run of benchmarks x backbones x splits x seeds x methods x grid.
 
-    They are in `precision` unless the request sets another. Raises InputError for the first thing that cannot
-    run.
+    They are in `precision` unless the request sets another. With `counted` they are known by the numbers that
+    data sets declare and the networks' shapes, and none of them is one that can be carried out. Raises
+    InputError for the first thing that cannot run.
     """
-    opened = Opened()
+    opened = Opened(counted)
     single = parts(request)
     specs = [spec for part in single for spec in Resolver(part, precision, opened).specs()]
     specs = online.shown_once(specs, single[0].grouped, opened)

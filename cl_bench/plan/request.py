@@ -55,6 +55,13 @@ class Request(Strict):
     # once groups are expanded: the methods that they brought, and a sentence for each that they could not
     grouped: frozenset[str] = Field(frozenset(), exclude=True)
     left_out: tuple[str, ...] = Field((), exclude=True)
+    # of a file that has several: each as if it stood in a file of its own; what is above them is of all
+    experiments: tuple["Request", ...] = Field((), exclude=True)
+
+    @property
+    def each(self) -> tuple["Request", ...]:
+        """The experiments of a file that has several, or this one."""
+        return self.experiments or (self,)
 
     @property
     def measured(self) -> list[str]:
@@ -67,14 +74,35 @@ def request_from(command_line: dict, experiment: Path | None) -> Request:
 
     Raises InputError naming what cannot be used.
     """
-    values, places = _read_yaml(experiment) if experiment is not None else ({}, {})
     given = {key: value for key, value in command_line.items() if value is not None}
+    if experiment is None:
+        return _request({}, given, {}, "the command line")
+    file = yaml_file.read(experiment)
+    several = file.values.pop("experiments", None)
+    found = _request(_options(file.values, file.places, str(experiment)), given, file.places, str(experiment))
+    if several is None:
+        return found
+    if not isinstance(several, list) or not several or not all(isinstance(own, dict) for own in several):
+        needed = "experiments needs a list of mappings, each of option to value"
+        raise InputError(f"{file.places['experiments']}: {needed}")
+    single = []
+    for number, own in enumerate(several, 1):
+        where = f"{file.places['experiments']}, experiment {number}"
+        places = {**file.places, **dict.fromkeys(map(str, own), where)}
+        both = [_options(values, places, where) for values in (file.values, own)]
+        settings = {**both[0].get("set", {}), **both[1].get("set", {})}
+        single.append(_request({**both[0], **both[1], "set": settings}, given, places, where))
+    return found.model_copy(update={"experiments": tuple(single)})
+
+
+def _request(values: dict, given: dict, places: dict[str, str], where: str) -> Request:
+    """The options of a file, and those of the command line, which win."""
     for key, value in {**values, **given}.items():
         if isinstance(value, str) and not value.strip(" ,"):
             raise InputError(f"--{key.replace('_', '-')} is empty; give a value, or leave it out")
-    settings = {**values.pop("set", {}), **given.pop("set", {})}
+    settings = {**values.get("set", {}), **given.get("set", {})}
     layers = [values, given, {"set": settings, "places": places}]
-    return build_config(Request, layers, str(experiment or "the command line"))
+    return build_config(Request, layers, where)
 
 
 # a list in the file is what commas are on the command line
@@ -82,11 +110,10 @@ LISTS = ("methods", "benchmarks", "backbone", "splits", "tasks", "seeds", "order
 PLURALS = {"backbones": "backbone", "datasets": "dataset"}
 
 
-def _read_yaml(path: Path) -> tuple[dict, dict[str, str]]:
-    file = yaml_file.read(path)
-    values, places = file.values, file.places
+def _options(values: dict, places: dict[str, str], where: str) -> dict:
+    """The values of a file as a command line would have them. Raises InputError."""
     if not all(isinstance(values.get(key, {}), dict) for key in ("set", "grid")):
-        raise InputError(f"{path} must hold a mapping of option to value, and so must its set and its grid")
+        raise InputError(f"{where} must hold a mapping of option to value, and so must its set and its grid")
     options = {name for name, field in Request.model_fields.items() if not field.exclude}
     known = sorted({*options, *PLURALS})
     for key in values:
@@ -103,8 +130,8 @@ def _read_yaml(path: Path) -> tuple[dict, dict[str, str]]:
     for name, tried in values.get("grid", {}).items():
         if not isinstance(tried, list) or not tried:
             needed = f"{name} in the grid needs a list of values, such as {name}: [0.9, 0.97]"
-            raise InputError(f"{places[f'grid.{name}']}: {needed}")
-    return values, places
+            raise InputError(f"{places.get(f'grid.{name}', where)}: {needed}")
+    return values
 
 
 def _as_on_the_command_line(key: str, value: Any, places: dict[str, str]) -> str:

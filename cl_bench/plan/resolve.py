@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 from cl_bench import splits
 from cl_bench.config import BackboneSpec, Strict, Transform, build_config, canonical_json
+from cl_bench.data.declared import declared
 from cl_bench.data.names import require_names, sentences
 from cl_bench.data.order import cut, resolve
 from cl_bench.data.source import Source
@@ -30,14 +31,12 @@ NORMALIZATIONS = {
 }
 
 
-def open_source(name: str, verify: bool = False) -> tuple[str, Source]:
-    """ "folder:PATH" -> ("folder", the source at PATH); raises InputError when it cannot be used.
-
-    `verify` reads all its files, whatever their time stamps say.
-    """
+def open_source(name: str, verify: bool = False, counted: bool = False) -> tuple[str, Source]:
+    """ "folder:PATH" -> ("folder", the source at PATH), see `Source.verify`, `Opened`. Raises InputError."""
     base, _, argument = name.partition(":")
     plugin = registry.find("datasets", base)
-    source = plugin.load().SOURCE(argument or None)
+    kind = plugin.load().SOURCE
+    source = declared(kind) if counted and kind.SIZES else kind(argument or None)
     if verify:
         source.verify()
     return plugin.name, source
@@ -59,17 +58,19 @@ def _fitting() -> Iterator[None]:
 class Opened:
     """Data sets and backbones of a plan, each opened and hashed once, and what is said about them."""
 
-    def __init__(self):
+    def __init__(self, counted: bool = False):
+        self.counted = counted  # data sets as they declare themselves, and networks without weights
         self._sources: dict[tuple, tuple[str, Source]] = {}
         self._trunks: dict[str, Backbone] = {}
         self.named = registry.named_backbones()
-        self.remarks, self.warnings = {}, {}  # in order, each once
+        self.remarks: dict[str, None] = {}  # in order, each once
+        self.warnings: dict[str, None] = {}
         self._unfit: dict[str, dict[str, None]] = {}  # place and reason -> methods
 
     def source(self, name: str, verify: bool) -> tuple[str, Source]:
         """As `open_source`."""
         if (name, verify) not in self._sources:
-            dataset, source = self._sources[name, verify] = open_source(name, verify)
+            dataset, source = self._sources[name, verify] = open_source(name, verify, self.counted)
             self.remarks.update(dict.fromkeys(source.remarks()))
         return self._sources[name, verify]
 
@@ -77,7 +78,7 @@ class Opened:
         """The shape of a backbone, with the digest of its weights."""
         key = canonical_json(spec.model_dump())
         if key not in self._trunks:
-            self._trunks[key] = outline.of(load.load(spec))
+            self._trunks[key] = outline.of(load.load(spec, self.counted))
         return self._trunks[key]
 
     def leave_out(self, method: str, benchmark: str, reason: str) -> None:
