@@ -20,6 +20,7 @@ def test_a_plan_is_a_row_a_run_with_its_state_and_cost(asked, tmp_path):
     assert found.prediction_passes.tolist() == [1] * 4 and (found.stored_bytes > 0).all()
 
 
+@pytest.mark.slow
 def test_running_returns_the_runs_and_trains_none_twice(asked, tmp_path, capfd):
     runs = cl_bench.run(["seq"], **asked, seeds=[5], results=tmp_path, threads=1)
     assert runs.table().status.tolist() == ["finished"] and runs.table().order_seed.tolist() == [5]
@@ -38,6 +39,7 @@ def test_mistakes_are_exceptions(asked, tmp_path):
         cl_bench.lod  # noqa: B018
 
 
+@pytest.mark.slow
 def test_a_failed_run_is_an_exception_that_says_why(asked, tmp_path):
     asked["set"] = {**asked["set"], "learning_rate": 1e30}
     with pytest.raises(RunFailed, match="lower learning_rate"):

@@ -85,6 +85,7 @@ def test_a_waiting_process_ends_when_nobody_is_left_to_tell_it():
     assert waiting.process.wait(timeout=120) == 0 and waiting.early() == b""
 
 
+@pytest.mark.slow
 def test_a_process_that_waits_answers_or_raises_what_is_asked_and_then_still_takes_a_run(capfd):
     with Starter() as starter:
         starter.prepare(1)
@@ -105,6 +106,7 @@ def test_a_process_that_waits_answers_or_raises_what_is_asked_and_then_still_tak
         found.end()
 
 
+@pytest.mark.slow
 def test_where_a_process_that_waits_has_ended_the_question_is_answered_here(tmp_path):
     text = """
 import sys
@@ -119,6 +121,7 @@ with Starter() as starter:
     subprocess.run([sys.executable, "-c", text], check=True, env=run_environment(1), timeout=120)
 
 
+@pytest.mark.slow
 def test_the_command_that_starts_runs_never_imports_torch(toy_request, tmp_path):
     patch = """
 import sys
