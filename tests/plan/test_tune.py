@@ -55,6 +55,7 @@ def test_a_grid_file_that_is_none_is_refused(tmp_path, text):
         tune.read_grid(path)
 
 
+@pytest.mark.slow
 def test_the_point_with_the_highest_mean_is_chosen_and_runs_from_the_file(toy_request, tmp_path, monkeypatch):
     request = tune.with_grid(Request(**{**toy_request, "methods": "nsp2,seq", "seeds": "2"}), GRID)
     plan = make_plan(request)

@@ -206,6 +206,7 @@ def test_merging_neither_takes_it_nor_replaces_it(store, tmp_path, capsys):
     assert merge(whole, [store], compact=False).lacking == []  # what the target has is finished
 
 
+@pytest.mark.slow
 def test_plan_and_check_name_it_and_exit_with_1(toy_request, whole_run, tmp_path, capsys):
     spec, _, root = whole_run
     shutil.copytree(root / "runs", tmp_path / "runs")

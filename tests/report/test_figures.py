@@ -266,6 +266,7 @@ def test_a_figure_is_of_what_its_rows_hold_when_it_is_begun():
         workers.result(begun)
 
 
+@pytest.mark.slow
 def test_a_drawing_process_that_was_ended_from_outside_is_said_and_another_draws_the_next_figure():
     assert workers.result(workers.submit()) == []
     drawing = multiprocessing.active_children()

@@ -57,6 +57,7 @@ def paper_report(tmp_path_factory):
     return root, write.of_layout(PAPER, store, root / "out", None, None)
 
 
+@pytest.mark.slow
 def test_every_number_of_every_table_of_the_paper_is_what_its_records_say(paper_report):
     root, _ = paper_report
     expected = recompute.cells(PAPER, root / "results")
@@ -91,6 +92,7 @@ def test_where_a_run_may_be_compared_the_difference_to_the_published_number_stan
     assert ">89.35<" in text
 
 
+@pytest.mark.slow
 def test_reports_import_neither_torch_nor_a_method(paper_report):
     root, _ = paper_report
     command = ["report", str(PAPER), "--results", str(root / "results"), "--out", str(root / "again")]
