@@ -133,6 +133,7 @@ def test_certify_makes_it_anew_and_names_runs_by_id_or_folder(base, tmp_path, ca
         assert store.load(spec).certificate == record.certificate
 
 
+@pytest.mark.slow
 def test_certify_moves_nothing_and_names_what_is_damaged_file_by_file(base, tmp_path, capsys):
     spec = spec_of(base, "l2p")
     record, store = execute(spec, tmp_path), Store(tmp_path)
