@@ -278,6 +278,7 @@ def test_joint_equals_sequential_tuning_on_one_task_of_all_classes():
     assert all(torch.equal(value, seq.state()[key]) for key, value in joint.state().items())
 
 
+@pytest.mark.slow
 @methods
 @pytest.mark.parametrize("augment", ["none", "crop"])
 def test_what_a_run_costs_is_what_passes_through_the_network(name, augment):

@@ -44,6 +44,7 @@ def test_an_image_is_predicted_by_itself(options):
     assert together.shape == (12, 7) and torch.allclose(together, alone, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"routing": "layers"}, {"rectify": False}], ids=str)
 @pytest.mark.parametrize("augment", ["none", "crop"])
 def test_the_stages_cost_what_they_say(options, augment):

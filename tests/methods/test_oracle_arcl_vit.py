@@ -22,6 +22,7 @@ CLASSES, IMAGES, BATCH, PASSES, TASKS, BLOCKS = 4, 24, 10, 3, 3, 4
 # of the page in double precision, task by task: of the first two steps, and of what comes of the others, in
 # which rounding grows where a ratio is cut at 10
 FIRST, LATE = (1e-5, 1e-5, 1e-4), (1e-5, 1e-5, 1e-2)
+MOVED = 0.1  # of the third task's weights at the end, which on two processors are as far from each other
 SINGLE, SINGLE_RATIO = 1e-3, 1e-2  # in single precision
 
 
@@ -204,8 +205,10 @@ def check_masks(method: ARCL, before: Tensor, seen: list, check: Checked) -> Non
     check("rollout", rollouts)
     check("split", limits)
     own = split_points(rollouts, method.config.margin)
-    check("split_own", own)
-    counted = 1e-6 if check.late < SINGLE_RATIO else 2 / IMAGES
+    exact = check.late < SINGLE_RATIO
+    if exact:  # a threshold is one of an image's values, and jumps to another where two are as good
+        check("split_own", own)
+    counted = 1e-6 if exact else 2 / IMAGES
     check("mask_own_this_task", (rollouts <= own[..., None]).double().mean(0), counted)
     check("mask_this_task", (method.low.total - before) / IMAGES, counted)
     check("mask", method.low.mean(), counted)
@@ -243,7 +246,8 @@ def run(method: ARCL, tasks: int, checks: list[Checked], seen: list, draws: dict
         method.begin_task(task(index), trainer)
         learn(method, index, check)
         for i, W in enumerate(method.W):
-            check(f"end_W_probe_b{i}", (W - start[i]).double() @ oracle.probe(3))
+            drifted = MOVED if index == 2 else None
+            check(f"end_W_probe_b{i}", (W - start[i]).double() @ oracle.probe(3), drifted)
         method.end_task(task(index), trainer)
         check_masks(method, before, seen, check)
         check_heads(method, index, check)

@@ -20,6 +20,7 @@ QUIET = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["nsp2", "pgp", "seq"])
 def test_what_is_measured_is_there_and_adds_up(toy_request, method, monkeypatch):
     monkeypatch.setattr(throughput, "start_up", lambda: 1.0)

@@ -46,6 +46,7 @@ def images_of(spec):
     return sum(len(stream.task(index)) for index in range(stream.num_tasks)) + sum(stream.test_sizes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [{"seeds": "7,"}, {"splits": "2"}, {"methods": "l2p", "set": {"passes": 1, "augment": "none"}}],
@@ -65,6 +66,7 @@ def test_seeds_splits_and_methods_share_them_and_results_are_those_without(
     assert sum(passed) == images_of(again) + certificate
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes", [{"set": {"normalisation": "imagenet"}}, {"validation": 0.5}, {"limit": 16}], ids=str
 )

@@ -21,6 +21,7 @@ def keys(*specs):
     return [shared_first_task.key(spec, environment.machine("cpu", 1)) for spec in specs]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "methods",
     [
@@ -55,6 +56,7 @@ def test_variants_share_one_training_and_their_records_are_those_of_runs_alone(
     assert trained == [True] + [False] * (len(specs) - 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SHARING)
 def test_every_method_that_shares_goes_on_from_the_stored_task_as_from_its_own(name, tmp_path):
     """The first task is trained by the family's first method here, the rest by the method itself."""
