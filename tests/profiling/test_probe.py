@@ -101,7 +101,7 @@ def test_what_cannot_be_timed_stays_unknown_and_says_why(toy_request, tmp_path, 
 def test_every_method_can_be_timed(toy_request, name):
     if name == "dualp-lgcl" or name.startswith("clip-"):
         pytest.skip("learns from class names, which these images lack")
-    options = {"components": 8} if name == "coda-prompt" else {}
+    options = {"coda-prompt": {"components": 8}, "ranpac": {"projection": 8}}.get(name, {})
     found, said = measured(specs_of({**toy_request, "set": options}, name))
     assert len(found) == 1, said
 
