@@ -14,9 +14,8 @@ class Strict(BaseModel):
     """A frozen model that refuses unknown keys and does not guess types."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
-    ADDED: ClassVar[frozenset[str]] = (
-        frozenset()
-    )  # options younger than runs of the version, besides its bases'
+    # options younger than runs of the version, besides its bases'
+    ADDED: ClassVar[frozenset[str]] = frozenset()
 
     def recorded(self) -> dict[str, Any]:
         """The JSON values, without added options that have their default: older runs keep their ids."""

@@ -131,6 +131,8 @@ def plan_command(
     """Print the runs that `run` with the same options makes, which are finished, and what each costs."""
     if probe and declared:
         raise InputError("--probe needs the data, and --declared does without; leave out one of them")
+    if probe and gpus_per_run > 1:
+        raise InputError("--probe times one device, not several for each run; leave out --gpus-per-run")
     taken = (probe, declared, speed)
     plan_(request, devices, jobs, per_gpu, threads, share, results, gpus_per_run, json, *taken)
 
@@ -158,8 +160,6 @@ def plan_(
     plan = planned(request, devices, results, counted=declared)
     where = places.places(places.devices(devices), len(plan.specs), jobs, per_gpu, threads, gpus_per_run)
     found = states.of_plan(plan.specs, Store(results))
-    if probe and gpus_per_run > 1:
-        raise InputError("--probe times one device, not several for each run; leave out --gpus-per-run")
 
     def probed(specs: list):
         from cl_bench import environment

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from cl_bench.nn.attention import prompt_keys_values
-from cl_bench.nn.head_moments import key_weights
+from cl_bench.nn.head_moments import key_weights, value_weights
 
 
 class BlockConditions:
@@ -52,10 +52,9 @@ class BlockConditions:
         if isinstance(norm, nn.LayerNorm) and isinstance(attn.k_norm, nn.Identity):
             sigma = (old.double().var(dim=1, correction=0, keepdim=True) + norm.eps).sqrt()
             step = delta / sigma * (1 if norm.weight is None else norm.weight.double())
-            w_v = attn.qkv.weight.chunk(3)[2].unflatten(0, (attn.num_heads, -1)).double()  # (H, d, D)
-            exact = self._affinity(step @ key_weights(attn).double().mT)
-            found["affinity_exact"] = _ratio(exact, affinity)
-            found["aggregation_exact"] = _ratio(self._aggregation(step @ w_v.mT), aggregation)
+            keys, values = (step @ W(attn).double().mT for W in (key_weights, value_weights))  # (H, R, d)
+            found["affinity_exact"] = _ratio(self._affinity(keys), affinity)
+            found["aggregation_exact"] = _ratio(self._aggregation(values), aggregation)
         return found
 
     def _keys_values(self, P: Tensor) -> tuple[Tensor, Tensor]:

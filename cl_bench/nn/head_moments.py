@@ -63,5 +63,14 @@ def affinity_covariances(vit: nn.Module, queries: Tensor) -> Tensor:
 
 def key_weights(attn: nn.Module) -> Tensor:
     """W_k of every head, (H, d, D)."""
-    inner = attn.qkv.out_features // 3
-    return attn.qkv.weight[inner : 2 * inner].unflatten(0, (attn.num_heads, -1))
+    return _by_head(attn, 1)
+
+
+def value_weights(attn: nn.Module) -> Tensor:
+    """W_v of every head, (H, d, D)."""
+    return _by_head(attn, 2)
+
+
+def _by_head(attn: nn.Module, part: int) -> Tensor:
+    """One of attention's three input maps, (H, d, D)."""
+    return attn.qkv.weight.chunk(3)[part].unflatten(0, (attn.num_heads, -1))
