@@ -36,7 +36,7 @@ def table(layout: TableLayout, grid: Sequence[Sequence[Row | None]], found: Foun
         if wanted.published and (below := _published_line(layout, wanted, rows, found, letters)):
             made.lines.append(below)
     _rank(layout, made)
-    if layout.baseline:
+    if layout.baseline or any(row.against for row in layout.rows):
         _compare(layout, grid, found, made)
     columns = [[row for row in column if row] for column in zip(*grid, strict=True)]
     _say_n(made)
@@ -45,7 +45,9 @@ def table(layout: TableLayout, grid: Sequence[Sequence[Row | None]], found: Foun
     if any("*" in cell_.marks for line in made.lines for cell_ in line.cells):
         below = f"p below {significance.LEVEL}"
         test = "permutation test over seeds, Holm-adjusted over the table"
-        made.notes.append(f"*: differs from {made.baseline}, {below} ({test}).")
+        named = any(row.against for row in layout.rows)
+        other = "the row it is compared with below" if named else made.baseline
+        made.notes.append(f"*: differs from {other}, {below} ({test}).")
     made.notes += [f"{letter}: {reason}." for reason, letter in letters.items()]
     if letters or any(line.quiet for line in made.lines):
         header, title = found.registry.header, found.registry.titles[layout.published]
@@ -176,32 +178,35 @@ def _rank(layout: TableLayout, made: Table) -> None:
 
 
 def _compare(layout: TableLayout, grid: Sequence[Sequence[Row | None]], found: Found, made: Table) -> None:
-    """Every row against the baseline on every benchmark; a significant number gets a star.
+    """Every row against its baseline on every benchmark; a significant number gets a star.
 
     p values are adjusted over the whole table.
     """
-    base = next(i for i, row in enumerate(layout.rows) if row.select == layout.baseline)
+    places = {row.select: place for place, row in reversed([*enumerate(layout.rows)]) if row.select}
     ours = [line for line in made.lines if not line.quiet]
-    made.baseline = ours[base].title
+    made.baseline = ours[places[layout.baseline]].title if layout.baseline else ""
     compared: list[tuple[Cell, float | None, Difference]] = []
-    for place, (line, own) in enumerate(zip(ours, grid, strict=True)):
-        if place == base or line.bound:
+    for place, wanted in enumerate(layout.rows):
+        base = places.get(wanted.against or layout.baseline)
+        if base is None or place == base or (ours[place].bound and not wanted.against):
             continue
-        for index, (column, row, baseline) in enumerate(zip(layout.columns, own, grid[base], strict=True)):
+        name = ours[place].title + (f", against {ours[base].title}" if wanted.against else "")
+        for index, column in enumerate(layout.columns):
+            row, baseline = grid[place][index], grid[base][index]
             if row is None or baseline is None:
                 continue
             _warn_of_other_orders(layout.name, row, baseline, found)
             if row.ran and baseline.ran and not significance.pairs(row, baseline):
-                names = f"{row.title} and {made.baseline} on {column.heading}"
+                names = f"{row.title} and {ours[base].title} on {column.heading}"
                 found.warnings.append(f"{layout.name}: no two runs of {names} share order and seeds")
-            cells = line.cells[index * len(layout.metrics) :]
+            cells = ours[place].cells[index * len(layout.metrics) :]
             for cell_, metric in zip(cells, layout.metrics, strict=False):
                 if metric in COST_COLUMNS:
                     continue
                 both = (found.answers, found.answers)
                 result = significance.compare(row, baseline, metric, found.conventions, both)
                 if result:
-                    difference = Difference.of(line.title, column.heading, heading(metric), result)
+                    difference = Difference.of(name, column.heading, heading(metric), result)
                     compared.append((cell_, result.p, difference))
     made.differences += [difference for *_, difference in compared]
     tested = [(cell_, p, difference) for cell_, p, difference in compared if p is not None]

@@ -25,7 +25,7 @@ def markdown(table: Table) -> str:
     lines += writer.table([*map(plain, table.heads)], rows, len(table.word_heads))
     lines += ["", *(f"- {plain(note, begins_line=True)}" for note in table.notes)]
     if table.differences:
-        lines += ["", f"Differences to {plain(table.baseline)} in percentage points:", ""]
+        lines += ["", f"{plain(table.differences_title)}:", ""]
         differences = [[*map(plain, found.words)] for found in table.differences]
         lines += writer.table(DIFFERENCE_HEADS, differences, DIFFERENCE_WORDS)
         lines += ["", *(f"- {note}" for note in DIFFERENCE_NOTES)]

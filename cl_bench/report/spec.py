@@ -48,6 +48,7 @@ class RowLayout(Placed):
     published: str | None = None  # the row of the paper's table
     title: str | None = None
     labels: list[str] = []  # {family} and {venue} are those of the selected method
+    against: str | None = None  # select of the row it is compared with, instead of the table's baseline
     by: Literal["family"] | None = None  # of a group: family after family, with lines between them
     backbone: str | None = None  # where it is not that of the column's other rows
     where: dict[str, Any] = {}  # settings that tell runs with equal options apart, such as precision
@@ -176,8 +177,11 @@ def _check(part: TableLayout | FigureLayout, place: Place, file: TomlFile, numbe
     known = groups()
     selected = [row.select for row in part.rows if row.select]
     selected += [plugin.name for row in part.rows for plugin in known.get(row.select, ())]
-    if part.baseline is not None and part.baseline not in selected:
-        raise unknown("baseline", part.baseline, selected, file.where((*place, "baseline")))
+    compared = [(part.baseline, ("baseline",))]
+    compared += [(row.against, ("rows", number, "against")) for number, row in enumerate(part.rows)]
+    for select, where in compared:
+        if select is not None and select not in selected:
+            raise unknown(where[-1], select, selected, file.where((*place, *where)))
 
 
 def _check_row(
@@ -191,7 +195,8 @@ def _check_row(
         raise file.error(place, "a row needs select, imported or (in a table) published")
     if row.select in groups():
         own_words = [label for label in row.labels if "{" not in label]
-        for field, given in (("title", row.title), ("labels", own_words), ("published", row.published)):
+        own = {"title": row.title, "labels": own_words, "published": row.published, "against": row.against}
+        for field, given in own.items():
             if given:
                 several = f"the group {row.select!r} stands for several rows; leave {field} out"
                 raise file.error((*place, field), several)

@@ -116,8 +116,14 @@ class Table:
     labels: list[str] = field(default_factory=list)
     method_column: bool = True
     counted: bool = False  # a last column with the number of seeds
-    baseline: str = ""
+    baseline: str = ""  # the title of the row that others are compared with, unless they name another
     differences: list[Difference] = field(default_factory=list)
+
+    @property
+    def differences_title(self) -> str:
+        """What stands above the differences."""
+        base = f" to {self.baseline}" if self.baseline else ""
+        return f"Differences{base} in percentage points"
 
     @property
     def heads(self) -> list[str]:

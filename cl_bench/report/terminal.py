@@ -27,8 +27,7 @@ def show(table: Table, console: Console) -> None:
     for note in table.notes:
         console.print(Text(visible(f"- {note}"), style="dim"))
     if table.differences:
-        title = f"Differences to {table.baseline} in percentage points"
-        differences = _grid(title, DIFFERENCE_HEADS, DIFFERENCE_WORDS)
+        differences = _grid(table.differences_title, DIFFERENCE_HEADS, DIFFERENCE_WORDS)
         for found in table.differences:
             differences.add_row(*(Text(visible(word)) for word in found.words))
         console.print(differences)

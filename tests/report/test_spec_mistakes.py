@@ -27,6 +27,10 @@ TABLE = "title = 'x'\n[[table]]\nname = 't'\ntitle = 't'\n"
         ),
         (TABLE + "columns = ['glyphs/3']\nrows = ['nsp2[eta=1|2]']\n", "names 2 configurations"),
         (TABLE + "columns = ['glyphs/3']\nrows = []\n", "rows: expected a list with something in it"),
+        (
+            TABLE + "columns = ['glyphs/3']\nrows = ['seq', {select = 'nsp2', against = 'pgp'}]\n",
+            "unknown against 'pgp'",
+        ),
         (TABLE + "columns = ['glyphs/3']\nrows = ['seq']\nbaseline = 'pgp'\n", "unknown baseline 'pgp'"),
         (
             TABLE + "columns = ['glyphs/3']\nrows = [{ select = 'seq', published = 'VPT-Seq' }]\n",

@@ -51,6 +51,20 @@ def test_six_seeds_that_agree_are_a_star_with_its_meaning_below(tmp_path):
     assert "| VPT-NSP² | glyphs/3 | Acc. ↑ | +10.00 (n = 6) | – | 0.031 |" in text
 
 
+def test_a_row_may_be_compared_with_another_than_the_tables_baseline(tmp_path):
+    """Seven runs of each: accuracies 60, 70 and 50 percent."""
+    made = (("vpt-seq", SEQ), ("vpt-nsp2", BETTER), ("vpt-pgp", [[50], [50] * 2, [50] * 3]))
+    records = [record(name, correct, seed) for seed in range(7) for name, correct in made]
+    rows = '["seq", "nsp2", {select = "pgp", against = "nsp2"}]'
+    text, _ = small(tmp_path, records, rows, extra='baseline = "seq"\nmetrics = ["accuracy"]')
+    assert "| VPT-NSP² | glyphs/3 | Acc. ↑ | +10.00 (n = 7) |" in text
+    assert "| vpt-pgp, against VPT-NSP² | glyphs/3 | Acc. ↑ | -20.00 (n = 7) |" in text
+    assert "*: differs from the row it is compared with below, p below 0.05" in text
+    (tmp_path / "alone").mkdir()
+    text, _ = small(tmp_path / "alone", records, rows, extra='metrics = ["accuracy"]')
+    assert "Differences in percentage points:" in text and "| VPT-NSP² | glyphs/3 |" not in text
+
+
 def test_a_number_says_its_n_where_not_all_have_the_same(tmp_path):
     ten = {"task_classes": orders(10, 1)}
     records = [record("vpt-seq", SEQ, seed) for seed in (1, 2)] + [
