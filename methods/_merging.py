@@ -25,7 +25,7 @@ def mean_of(adapters: Iterable[Adapters]) -> list[Tensor]:
 
 
 @torch.no_grad()
-def move(own: Adapters, mean: list[Tensor], left: float) -> None:
+def move(own: Adapters, mean: list[Tensor], left: float | Tensor) -> None:
     """w <- left w + (1 - left) mean, for every tensor."""
     for part, other in zip(own.parameters(), mean, strict=True):
         part.lerp_(other, 1 - left)
@@ -69,7 +69,7 @@ class MergingInForward(KeptAdapters):
         """As the statistics left it."""
         own = super().start()
         if self.everywhere and len(self.adapters) > 1:
-            move(own, mean_of(self.adapters[:-1]), float(self.left))
+            move(own, mean_of(self.adapters[:-1]), self.left)
         return own
 
     def merged(self, index: int, left: list[float]) -> Edits:

@@ -5,6 +5,9 @@ from runs import plan
 
 from cl_bench.errors import InputError
 from cl_bench.notation import parse_methods
+from cl_bench.plan.cost import costs
+from cl_bench.plan.plan import make_plan
+from cl_bench.plan.request import Request
 from cl_bench.plugins import registry
 
 
@@ -79,7 +82,6 @@ def test_pools_that_cannot_work_are_one_line_before_any_training(base, methods, 
 
 def test_every_published_choice_of_every_method_is_an_option_it_has(base):
     from cl_bench.config import Transform
-    from cl_bench.plugins import registry
 
     for name in registry.plugins("methods"):
         kind = registry.method_class(name)
@@ -87,3 +89,11 @@ def test_every_published_choice_of_every_method_is_an_option_it_has(base):
         kind.Config(
             **{key: value for key, value in kind.AS_PUBLISHED.items() if key in kind.Config.model_fields}
         )
+
+
+def test_the_cost_of_every_method_as_published_is_known_without_data():
+    own = {name: plugin for name, plugin in registry.plugins("methods").items() if plugin.family != "CLIP"}
+    published = [f"{name}[as_published]" for name in own if registry.method_class(name).AS_PUBLISHED]
+    specs = make_plan(Request(methods=",".join(published), splits="10")).specs
+    found = costs(specs)
+    assert len(published) > 20 and all(cost.images[-1] >= 0 and cost.stored_bytes for cost in found.values())
