@@ -23,9 +23,12 @@ VALIDATION = 0.25  # NSP2 paper, appendix B
 
 @dataclass
 class Point:
-    """One method with one setting of the grid's options, and its finished records."""
+    """One row with one setting of the grid's options, and its finished records.
 
-    method: str
+    A row is a method with the options that set it apart from the other rows.
+    """
+
+    row: str
     options: dict
     records: list[RunRecord] = field(default_factory=list)
 
@@ -69,21 +72,31 @@ def with_grid(request: Request, grid: dict[str, list]) -> Request:
 def points(specs: Sequence[RunSpec], records: Sequence[RunRecord], grid: dict[str, list]) -> list[Point]:
     """Every grid point in the order of the plan, each with its records of all seeds."""
     found: dict[str, Point] = {}
-    for spec in specs:
-        options = {key: spec.options[key] for key in grid if key in spec.options}
-        found.setdefault(spec.family_id(), Point(spec.label.partition("[")[0], options))
+    rows = [_row(spec.label, grid) for spec in specs]
+    shared = set.intersection(*({*own.items()} for _, own in rows))
+    for spec, (name, own) in zip(specs, rows, strict=True):
+        if spec.family_id() not in found:
+            apart = {key: [value] for key, value in own.items() if (key, value) not in shared}
+            options = {key: spec.options[key] for key in grid if key in spec.options}
+            found[spec.family_id()] = Point(method_text(name, apart), options)
     for record in records:
         found[record.spec.family_id()].records.append(record)
     return list(found.values())
 
 
+def _row(label: str, grid: dict[str, list]) -> tuple[str, dict]:
+    """The method of a label and its options but the grid's: the same for runs that differ in those alone."""
+    [(name, options)] = parse_methods(label)
+    return name, {key: value for key, value in options.items() if key not in grid}
+
+
 def choose(tried: Sequence[Point], conventions: Conventions) -> dict[str, Point]:
-    """The point of highest mean accuracy of every method; of equal ones the first."""
+    """The point of highest mean accuracy of every row; of equal ones the first."""
     best: dict[str, Point] = {}
     for point in tried:
-        known = best.get(point.method)
+        known = best.get(point.row)
         if known is None or point.accuracy(conventions) > known.accuracy(conventions):
-            best[point.method] = point
+            best[point.row] = point
     return best
 
 
@@ -95,8 +108,8 @@ def table(
     for point in tried:
         means = [point.mean(metric, conventions) for metric in ("accuracy", "forgetting")]
         cells = [format_option(point.options[key]) if key in point.options else "–" for key in grid]
-        cells = [point.method, *cells, *("–" if mean is None else metrics.percent(mean) for mean in means)]
-        style = "**{}**" if chosen.get(point.method) is point else "{}"
+        cells = [point.row, *cells, *("–" if mean is None else metrics.percent(mean) for mean in means)]
+        style = "**{}**" if chosen.get(point.row) is point else "{}"
         rows.append([*(style.format(escape.markdown(cell)) for cell in cells), str(len(point.records))])
     heads = ["Method", *map(escape.markdown, grid), "Acc. ↑", "Forgetting ↓", "n"]
     return "\n".join(markdown.table(heads, rows))
@@ -109,7 +122,7 @@ def at_the_edge(chosen: dict[str, Point], grid: dict[str, list]) -> list[str]:
         for key, value in point.options.items():
             numbers = sorted(tried for tried in grid[key] if type(tried) in (int, float))
             if len(numbers) > 1 and value in (numbers[0], numbers[-1]):
-                lines.append(f"{point.method}: {key}={format_option(value)} is at the edge of the grid")
+                lines.append(f"{point.row}: {key}={format_option(value)} is at the edge of the grid")
     return lines
 
 
@@ -137,6 +150,6 @@ def settings_file(
     head += [f"# {key} tried: {', '.join(map(format_option, tried))}" for key, tried in grid.items()]
     for point in chosen.values():
         mean = metrics.percent(point.accuracy(conventions))
-        head.append(f"# {point.method}: accuracy {mean} %")
+        head.append(f"# {point.row}: accuracy {mean} %")
     settings = {"methods": ",".join(methods), **values}
     return "\n".join([*head, yaml.safe_dump(settings, sort_keys=False, width=1000)])

@@ -3,6 +3,7 @@
 import pytest
 import runs
 import yaml
+from made import record
 
 from cl_bench.cli import main
 from cl_bench.errors import InputError
@@ -55,6 +56,33 @@ def test_a_grid_file_that_is_none_is_refused(tmp_path, text):
         tune.read_grid(path)
 
 
+def test_each_row_of_a_method_has_a_best_point_of_its_own(toy_request, tmp_path):
+    methods = "nsp2,nsp2[subspace=iso],nsp2[subspace=iso,b2=off]"
+    grid = {"learning_rate": [0.01, 0.03, 0.1]}
+    request = tune.with_grid(Request(**{**toy_request, "methods": methods}), grid)
+    specs = make_plan(request).specs
+    right = [1, 3, 2, 3, 1, 2, 2, 1, 3]  # of each task's eight images, at the three rates of each row
+    records = [
+        record("vpt-nsp2", [[count] * (t + 1) for t in range(4)]).model_copy(update={"spec": spec})
+        for spec, count in zip(specs, right, strict=True)
+    ]
+    chosen = tune.choose(tune.points(specs, records, grid), Conventions())
+    rates = {row: point.options["learning_rate"] for row, point in chosen.items()}
+    assert rates == {
+        "vpt-nsp2": 0.03,
+        "vpt-nsp2[subspace=iso]": 0.01,
+        "vpt-nsp2[b2=off,subspace=iso]": 0.1,
+    }
+    path = tmp_path / "tuned.yaml"
+    path.write_text(tune.settings_file(request, specs, chosen, grid, Conventions()), encoding="utf-8")
+    again = make_plan(request_from({}, path)).specs
+    assert [spec.options["learning_rate"] for spec in again] == [0.03, 0.01, 0.1]
+    assert [(spec.options["subspace"], spec.options["b2"]) for spec in again][1:] == [
+        ("iso", True),
+        ("iso", False),
+    ]
+
+
 @pytest.mark.slow
 def test_the_point_with_the_highest_mean_is_chosen_and_runs_from_the_file(toy_request, tmp_path, monkeypatch):
     request = tune.with_grid(Request(**{**toy_request, "methods": "nsp2,seq", "seeds": "2"}), GRID)
@@ -65,9 +93,9 @@ def test_the_point_with_the_highest_mean_is_chosen_and_runs_from_the_file(toy_re
     conventions = Conventions()
     chosen = tune.choose(found, conventions)
     for method in ("vpt-nsp2", "vpt-seq"):
-        means = [point.mean("accuracy", conventions) for point in found if point.method == method]
+        means = [point.mean("accuracy", conventions) for point in found if point.row == method]
         assert chosen[method].mean("accuracy", conventions) == max(means)
-        assert chosen[method] is [point for point in found if point.method == method][means.index(max(means))]
+        assert chosen[method] is [point for point in found if point.row == method][means.index(max(means))]
     text = tune.settings_file(request, plan.specs, chosen, GRID, conventions)
     path = tmp_path / "tuned.yaml"
     path.write_text(text, encoding="utf-8")
