@@ -1,24 +1,21 @@
-"""The tables of a report: cells, ranks, published numbers, differences to a baseline."""
+"""The tables of a report: cells, ranks, published numbers."""
 
 from collections.abc import Sequence
 
 from cl_bench.errors import pointing_at
 from cl_bench.records import metrics
 from cl_bench.records.metrics import Conventions
-from cl_bench.report import comparable, findings, notes, significance
+from cl_bench.report import comparable, differences, findings, notes, significance
 from cl_bench.report.lookup import Found
 from cl_bench.report.published import METRICS, Published
 from cl_bench.report.rows import MARKS, Benchmark, Row
 from cl_bench.report.spec import RowLayout, TableLayout
 from cl_bench.report.table import (
     COLUMNS,
-    COST_COLUMNS,
     Cell,
-    Difference,
     Line,
     Table,
     cell,
-    heading,
     number,
     rank,
 )
@@ -37,7 +34,7 @@ def table(layout: TableLayout, grid: Sequence[Sequence[Row | None]], found: Foun
             made.lines.append(below)
     _rank(layout, made)
     if layout.baseline or any(row.against for row in layout.rows):
-        _compare(layout, grid, found, made)
+        differences.add(layout, grid, found, made)
     columns = [[row for row in column if row] for column in zip(*grid, strict=True)]
     _say_n(made)
     made.notes = [_columns_note(columns), *notes.of_table(columns, found.conventions, layout.metrics)]
@@ -175,57 +172,6 @@ def _rank(layout: TableLayout, made: Table) -> None:
     for end in [*(i for i, line in enumerate(made.lines) if line.rule and i), len(made.lines)]:
         rank(made.lines[start:end])
         start = end
-
-
-def _compare(layout: TableLayout, grid: Sequence[Sequence[Row | None]], found: Found, made: Table) -> None:
-    """Every row against its baseline on every benchmark; a significant number gets a star.
-
-    p values are adjusted over the whole table.
-    """
-    places = {row.select: place for place, row in reversed([*enumerate(layout.rows)]) if row.select}
-    ours = [line for line in made.lines if not line.quiet]
-    made.baseline = ours[places[layout.baseline]].title if layout.baseline else ""
-    compared: list[tuple[Cell, float | None, Difference]] = []
-    for place, wanted in enumerate(layout.rows):
-        base = places.get(wanted.against or layout.baseline)
-        if base is None or place == base or (ours[place].bound and not wanted.against):
-            continue
-        name = ours[place].title + (f", against {ours[base].title}" if wanted.against else "")
-        for index, column in enumerate(layout.columns):
-            row, baseline = grid[place][index], grid[base][index]
-            if row is None or baseline is None:
-                continue
-            _warn_of_other_orders(layout.name, row, baseline, found)
-            if row.ran and baseline.ran and not significance.pairs(row, baseline):
-                names = f"{row.title} and {ours[base].title} on {column.heading}"
-                found.warnings.append(f"{layout.name}: no two runs of {names} share order and seeds")
-            cells = ours[place].cells[index * len(layout.metrics) :]
-            for cell_, metric in zip(cells, layout.metrics, strict=False):
-                if metric in COST_COLUMNS:
-                    continue
-                both = (found.answers, found.answers)
-                result = significance.compare(row, baseline, metric, found.conventions, both)
-                if result:
-                    difference = Difference.of(name, column.heading, heading(metric), result)
-                    compared.append((cell_, result.p, difference))
-    made.differences += [difference for *_, difference in compared]
-    tested = [(cell_, p, difference) for cell_, p, difference in compared if p is not None]
-    for (cell_, _, difference), p in zip(tested, significance.holm([p for _, p, _ in tested]), strict=True):
-        difference.p = p
-        cell_.marks += "*" if p < significance.LEVEL else ""
-
-
-def _warn_of_other_orders(where: str, row: Row, baseline: Row, found: Found) -> None:
-    """One line where seeds of one name learned the classes in different orders, which cannot be paired."""
-    others = {record.spec.seed_name(): record.spec.task_classes for record in baseline.ran}
-    seeds = []
-    for record in row.ran:
-        name, classes = record.spec.seed_name(), record.spec.task_classes
-        if others.get(name, classes) != classes:
-            seeds.append(name)
-    if seeds:
-        rows = f"{', '.join(seeds)} of {row.title} and {baseline.title}"
-        found.warnings.append(f"{where}: seeds {rows} have different class orders and are not paired")
 
 
 def of_benchmark(
