@@ -33,8 +33,7 @@ def table(layout: TableLayout, grid: Sequence[Sequence[Row | None]], found: Foun
         if wanted.published and (below := _published_line(layout, wanted, rows, found, letters)):
             made.lines.append(below)
     _rank(layout, made)
-    if layout.baseline or any(row.against for row in layout.rows):
-        differences.add(layout, grid, found, made)
+    differences.add(layout, grid, found, made)
     columns = [[row for row in column if row] for column in zip(*grid, strict=True)]
     _say_n(made)
     made.notes = [_columns_note(columns), *notes.of_table(columns, found.conventions, layout.metrics)]

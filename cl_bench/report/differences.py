@@ -10,7 +10,7 @@ from cl_bench.report.table import COST_COLUMNS, Cell, Difference, Table, heading
 
 
 def add(layout: TableLayout, grid: Sequence[Sequence[Row | None]], found: Found, made: Table) -> None:
-    """Every row against its baseline on every benchmark; a significant number gets a star.
+    """Every row that has a baseline against it on every benchmark; a significant number gets a star.
 
     p values are adjusted over the whole table.
     """

@@ -89,7 +89,8 @@ def test_the_leaderboard_has_a_row_for_every_method_and_bounds_last(tmp_path):
     methods = {select: spec.selector(select)[0] for select in rows if not spec.selector(select)[1]}
     assert sorted(methods.values()) == sorted(registry.plugins("methods"))
     joint = {select: registry.method_class(name).joint for select, name in methods.items()}
-    assert [*joint.values()] == sorted(joint.values()) and rows[[*joint][[*joint.values()].index(True)]].rule
+    first = next(select for select, bound in joint.items() if bound)
+    assert [*joint.values()] == sorted(joint.values()) and rows[first].rule
 
 
 def test_the_leaderboard_of_the_reference_runs(tmp_path):
