@@ -3,7 +3,7 @@
 Old images are a few training images of every task before; "before" and "after" mean the task.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
@@ -41,6 +41,7 @@ BLOCKS = {  # of every block with prompts
     "rank_b1": "eigenvalues of the first covariance above a millionth of the largest",
     "rank_b2": "eigenvalues of the second covariance above a millionth of the largest",
 }
+MEASURES = {**NETWORK, **BLOCKS}  # what has one number a task, in figures and tables
 SPECTRA = {  # of every block, values at places that are evenly spaced on a logarithmic scale, largest first
     "spectrum_b1": "eigenvalues of the first covariance over the largest",
     "spectrum_b2": "eigenvalues of the second covariance over the largest",
@@ -71,3 +72,10 @@ class Diagnosis(Strict):
         found = self.blocks.get(name, [self.network.get(name)])
         known = [value for value in found if value is not None]
         return sum(known) / len(known) if known else None
+
+
+def over_tasks(found: Sequence[Diagnosis | None], name: str) -> list[float] | None:
+    """A value of each task (see `Diagnosis.mean`); None where not every one was measured."""
+    values = [measured.mean(name) if measured else None for measured in found]
+    known = [value for value in values if value is not None]
+    return known if known and len(known) == len(values) else None

@@ -6,7 +6,7 @@ from cl_bench.report import significance
 from cl_bench.report.lookup import Found
 from cl_bench.report.rows import Row
 from cl_bench.report.spec import TableLayout
-from cl_bench.report.table import COST_COLUMNS, Cell, Difference, Table, heading
+from cl_bench.report.table import COLUMNS, Cell, Difference, Table, heading
 
 
 def add(layout: TableLayout, grid: Sequence[Sequence[Row | None]], found: Found, made: Table) -> None:
@@ -33,7 +33,7 @@ def add(layout: TableLayout, grid: Sequence[Sequence[Row | None]], found: Found,
                 found.warnings.append(f"{layout.name}: no two runs of {names} share order and seeds")
             cells = ours[place].cells[index * len(layout.metrics) :]
             for cell_, metric in zip(cells, layout.metrics, strict=False):
-                if metric in COST_COLUMNS:
+                if metric not in COLUMNS:
                     continue
                 both = (found.answers, found.answers)
                 result = significance.compare(row, baseline, metric, found.conventions, both)

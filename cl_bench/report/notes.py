@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from cl_bench import environment
 from cl_bench.environment import LIBRARIES
-from cl_bench.records import metrics
+from cl_bench.records import diagnosis, metrics
 from cl_bench.records.costs import COSTS
 from cl_bench.records.metrics import Conventions
 from cl_bench.records.record import Certificate
@@ -12,13 +12,13 @@ from cl_bench.records.spec import RunSpec
 from cl_bench.records.store import LeftOut
 from cl_bench.report.rows import Row
 from cl_bench.report.settings import settings_of, unlike
-from cl_bench.report.table import COST_COLUMNS
+from cl_bench.report.table import COST_COLUMNS, heading
 
 
 def of_table(columns: Sequence[Sequence[Row]], conventions: Conventions, shown: Sequence[str]) -> list[str]:
     """A line each; `columns` are the rows found on each benchmark, `shown` the metrics printed."""
     rows = [row for column in columns for row in column]
-    notes = _metrics(conventions, shown) + _costs(rows, shown)
+    notes = _metrics(conventions, shown) + _costs(rows, shown) + _measures(shown)
     seeds = sorted({seed for row in rows if not row.imported for seed in row.seeds})
     counts = {len(row.finished) for row in rows if row.finished}
     n = f"n = {counts.pop()} seeds" if len(counts) == 1 else "n seeds"
@@ -63,6 +63,14 @@ def _costs(rows: Sequence[Row], shown: Sequence[str]) -> list[str]:
         several = f"{len(machines)} machines, whose figures do not compare: " if len(machines) > 1 else ""
         notes.append(f"Measured on {several}{'; '.join(machines)}.")
     return notes
+
+
+def _measures(shown: Sequence[str]) -> list[str]:
+    """What the columns of a diagnosis are."""
+    measured = [name for name in shown if name in diagnosis.MEASURES]
+    notes = [f"{heading(name)}: {diagnosis.MEASURES[name]}." for name in measured]
+    over = "mean over tasks 2 to T, and over blocks where each has one; – without --diagnose"
+    return [*notes, f"What each task does to old images: {over}."] if measured else []
 
 
 def _unfinished(row: Row, name: str) -> list[str]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from cl_bench.errors import InputError
-from cl_bench.records import metrics
+from cl_bench.records import diagnosis, metrics
 from cl_bench.records.costs import COSTS
 from cl_bench.records.imported import ImportedRecord
 from cl_bench.records.metrics import MEASURES, Conventions
@@ -103,12 +103,15 @@ class Row:
         return [record.spec.seed_name() for record in self.finished]
 
     def value(self, record: RunRecord, metric: str, conventions: Conventions) -> float | None:
-        """The metric of one of its records as a fraction, or its cost; worked out once.
+        """The metric of one of its records as a fraction, its cost or a mean of its diagnosis.
 
         None where it does not exist, or the record does not say.
         """
         if metric in COSTS:
             return COSTS[metric].of(record) if isinstance(record, RunRecord) else None
+        if metric in diagnosis.MEASURES:
+            found = self.over_tasks(record, metric)
+            return sum(found) / len(found) if found else None
         self.require_counts(record, conventions)
         key = (_own(record), metric, conventions)
         if key not in self._known:
@@ -116,6 +119,12 @@ class Row:
             found = record.measure(metric, conventions) if imported else MEASURES[metric](record, conventions)
             self._known[key] = found
         return self._known[key]
+
+    def over_tasks(self, record: RunRecord | ImportedRecord, measure: str) -> list[float] | None:
+        """What a diagnosis measured of each task after the first; None where it was not made."""
+        if not isinstance(record, RunRecord):
+            return None
+        return diagnosis.over_tasks([task.diagnosis for task in record.tasks[1:]], measure)
 
     def require_counts(self, record: RunRecord, conventions: Conventions) -> None:
         """Raises InputError for accuracy over images of a matrix that was imported without their number."""

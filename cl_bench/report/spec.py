@@ -2,7 +2,7 @@
 
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import Field
 
@@ -20,6 +20,7 @@ Cost = Literal[
     "passes", "trained", "stored", "stored_per_task", "stored_per_class", "images", "seconds", "memory"
 ]
 Metric = Literal["accuracy", "forgetting", "incremental", "transfer", Cost, "keeps"]
+METRICS = (*get_args(Metric), *diagnosis.MEASURES)
 
 
 class ColumnLayout(Placed):
@@ -63,7 +64,8 @@ class TableLayout(Placed):
     title: str
     columns: list[ColumnLayout]
     rows: list[RowLayout]
-    metrics: list[Metric] = ["accuracy", "forgetting"]
+    # of `Metric`, or what `cl_bench.records.diagnosis` has of old images
+    metrics: list[str] = ["accuracy", "forgetting"]
     published: str | None = None  # label of the paper's table
     labels: list[str] = []  # headings of extra columns before the numbers
     method_column: bool = True
@@ -165,11 +167,14 @@ def _check(part: TableLayout | FigureLayout, place: Place, file: TomlFile, numbe
     for number, row in enumerate(part.rows):
         _check_row(part, row, (*place, "rows", number), file, numbers)
     if not isinstance(part, TableLayout):
-        if part.measure not in (measures := {**diagnosis.NETWORK, **diagnosis.BLOCKS}):
-            raise unknown("measure", part.measure, measures, file.where((*place, "measure")))
+        if part.measure not in diagnosis.MEASURES:
+            raise unknown("measure", part.measure, diagnosis.MEASURES, file.where((*place, "measure")))
         return
     if not part.metrics:
         raise file.error((*place, "metrics"), "expected at least one, such as accuracy")
+    for metric in part.metrics:
+        if metric not in METRICS:
+            raise unknown("metric", metric, METRICS, file.where((*place, "metrics")))
     if not (part.method_column or part.labels):
         raise file.error((*place, "method_column"), "false leaves no name of a row; give labels")
     if part.published and not numbers:

@@ -1,10 +1,11 @@
 """A table before it is rendered: lines of cells under grouped headings, with ranks, marks and footnotes."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from cl_bench.console import size
-from cl_bench.records import metrics
+from cl_bench.records import diagnosis, metrics
 from cl_bench.records.metrics import Conventions
 from cl_bench.report.rows import Row
 
@@ -159,7 +160,9 @@ class Table:
 
 
 def heading(metric: str) -> str:
-    """Such as "Acc. ↑"; a cost has no arrow."""
+    """Such as "Acc. ↑"; a cost and what a diagnosis measures have no arrow."""
+    if metric in diagnosis.MEASURES:
+        return metric.replace("_", " ")
     if metric in COST_COLUMNS:
         return COST_COLUMNS[metric]
     title, high = COLUMNS[metric]
@@ -182,6 +185,17 @@ def _cost(metric: str, value: float) -> str:
     return f"{value:,.1f}" if metric == "seconds" or value % 1 else f"{value:,.0f}"
 
 
+def measure(mean: float, spread: float | None) -> str:
+    """Three digits of what a diagnosis measures, such as "0.0123 ± 0.0004"."""
+    if not mean:
+        return "0"
+    decimals = 2 - math.floor(math.log10(abs(mean)))
+    if not -3 <= decimals <= 6:
+        return " ± ".join(f"{value:.1e}" for value in (mean, spread) if value is not None)
+    shown = [f"{value:,.{max(decimals, 0)}f}" for value in (mean, spread) if value is not None]
+    return " ± ".join(shown)
+
+
 def cell(row: Row | None, metric: str, conventions: Conventions) -> Cell:
     """Mean ± sample standard deviation over the finished seeds; no number where there is none."""
     if metric == "keeps":
@@ -190,14 +204,17 @@ def cell(row: Row | None, metric: str, conventions: Conventions) -> Cell:
     if not values:
         return Cell(row=row, metric=metric)
     mean, spread = metrics.mean_and_spread(values)
-    text = cost(metric, mean, spread) if metric in COST_COLUMNS else number(mean, spread)
+    if metric in diagnosis.MEASURES:
+        text = measure(mean, spread)
+    else:
+        text = cost(metric, mean, spread) if metric in COST_COLUMNS else number(mean, spread)
     return Cell(text, mean, row=row, metric=metric, count=len(values))
 
 
 def rank(lines: Sequence[Line], decides: Callable[[Line], bool] = lambda line: True) -> None:
     """Mark best and second of every column by the printed mean; ties share a mark.
 
-    A column with one number has none, and costs have none.
+    A column with one number has none, and costs and what a diagnosis measures have none.
     """
     taking_part = [line for line in lines if not line.quiet and not line.bound and decides(line)]
     for column in zip(*(line.cells for line in taking_part), strict=True):

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from cl_bench import environment
 from cl_bench.records import metrics
-from cl_bench.records.diagnosis import BLOCKS, NETWORK
+from cl_bench.records.diagnosis import MEASURES
 from cl_bench.records.metrics import Conventions
 from cl_bench.report.figures.pareto import pareto
 from cl_bench.report.figures.style import (
@@ -114,11 +114,7 @@ def diagnosis(panels: Sequence[Panel], conventions: Conventions, of: str) -> Dra
     """What each task did to old images, a line a row, from the second task on; means over blocks."""
 
     def measured(row: Row) -> list[list[float]]:
-        found = []
-        for record in row.ran:
-            values = [task.diagnosis and task.diagnosis.mean(of) for task in record.tasks[1:]]
-            found += [values] if values and None not in values else []
-        return found
+        return list(filter(None, (row.over_tasks(record, of) for record in row.ran)))
 
     panels = [panel for panel in panels if any(measured(row) for _, row in panel.rows)]
     if not panels:
@@ -137,7 +133,7 @@ def diagnosis(panels: Sequence[Panel], conventions: Conventions, of: str) -> Dra
         _over_tasks(axis, panel.title)
         if min(shown) > 0 and max(shown) > 10 * min(shown):
             axis.set_yscale("log")
-    axes[0].set_ylabel(heading({**NETWORK, **BLOCKS}[of]))
+    axes[0].set_ylabel(heading(MEASURES[of]))
     legend(figure, axes)
     return Drawn(figure, numbers)
 
