@@ -34,24 +34,28 @@ class MaskedGradients:
         if not attended.mixed.requires_grad:
             return
         m = self.rows[attended.index][: attended.scores.shape[2], None]  # (R, 1)
+        # hooks that knew the tensor they hang on, or what follows from it, would keep every step's graph
+        shown = (attended.scaled, attended.keys, attended.weights)
+        scaled, keys, weights = (part.detach().to(m) for part in shown)
+        index, scale, tokens = attended.index, attended.scale, attended.tokens.detach()
 
         def of_scores(dA: Tensor) -> None:
             dA = m * dA.to(m)
-            self._add(attended, 0, attended.scale * dA @ attended.keys.to(m))
-            self._add(attended, 1, dA.mT @ attended.scaled.to(m))
+            self._add(index, tokens, 0, scale * dA @ keys)
+            self._add(index, tokens, 1, dA.mT @ scaled)
 
         def of_mixed(dO: Tensor) -> None:
-            self._add(attended, 2, (m * attended.weights.to(m)).mT @ dO.to(m))
+            self._add(index, tokens, 2, (m * weights).mT @ dO.to(m))
 
         attended.scores.register_hook(of_scores)
         attended.mixed.register_hook(of_mixed)
 
     @torch.no_grad()
-    def _add(self, attended: Attended, part: int, d: Tensor) -> None:
-        """What queries, keys or values contribute, given their gradient (B, H, n, d)."""
+    def _add(self, index: int, tokens: Tensor, part: int, d: Tensor) -> None:
+        """What queries, keys or values of a block contribute, given their gradient (B, H, n, d)."""
         d = d.transpose(1, 2).flatten(2)  # (B, n, D')
-        X = attended.tokens[:, : d.shape[1]].to(d)
-        self.gradients[attended.index].chunk(3)[part].add_(d.flatten(0, 1).T @ X.flatten(0, 1))
+        X = tokens[:, : d.shape[1]].to(d)
+        self.gradients[index].chunk(3)[part].add_(d.flatten(0, 1).T @ X.flatten(0, 1))
 
     @torch.no_grad()
     def ratios(self) -> list[Tensor]:

@@ -1,5 +1,8 @@
 """Gradients of attention's input maps through some of its rows: all, none, and what autograd says of some."""
 
+import gc
+import weakref
+
 import pytest
 import torch
 import toys
@@ -7,7 +10,7 @@ import toys
 from cl_bench.errors import InputError
 from cl_bench.nn.backbone import Backbone
 from cl_bench.nn.masked_gradients import MaskedGradients, require_linear_maps
-from cl_bench.nn.shown_attention import ShownAttention
+from cl_bench.nn.shown_attention import Attended, ShownAttention
 
 IMAGES = torch.randn(6, 3, 16, 16, generator=torch.Generator().manual_seed(1)).double()
 
@@ -90,3 +93,23 @@ def test_ratios_are_cut_and_one_where_there_is_nothing_and_start_anew():
 def test_networks_that_norm_their_queries_are_refused():
     with pytest.raises(InputError, match="normalizes its queries and keys"):
         require_linear_maps(toys.backbone(qk_norm=True), "ARCL-ViT")
+
+
+@pytest.mark.parametrize("backward", [True, False])
+def test_nothing_of_a_step_is_kept_after_it(backward):
+    """Not even until the collector looks: a step's activations would stay until then, or for good."""
+    twin, kept = network(), []
+
+    def watch(attended: Attended) -> None:
+        kept.extend(weakref.ref(found) for found in (attended.scores, attended.mixed, attended.tokens))
+
+    found = MaskedGradients(maps(twin), torch.ones(3, 5))
+    gc.disable()
+    try:
+        step = loss(twin.features(IMAGES, ShownAttention([found.see, watch])))
+        if backward:
+            step.backward()
+        del step
+        assert len(kept) == 9 and not any(reference() is not None for reference in kept)
+    finally:
+        gc.enable()
