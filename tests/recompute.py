@@ -22,6 +22,12 @@ def forgetting(matrix, sizes):
     )
 
 
+def named(label):
+    """A method with its options, in whatever order they stand."""
+    method, _, options = label.partition("[")
+    return FULL.get(method, method), frozenset(options.rstrip("]").split(","))
+
+
 def rounded(value):
     return str((Decimal(value.numerator) / value.denominator).quantize(Decimal("0.01"), ROUND_HALF_UP))
 
@@ -30,7 +36,8 @@ def cells(layout: Path, results: Path) -> dict[str, list[list[str]]]:
     runs = {}
     for path in results.glob("runs/*/record.json"):
         found = json.loads(path.read_text(encoding="utf-8"))["record"]
-        key = (found["spec"]["label"], f"{found['spec']['dataset']}/{len(found['spec']['task_classes'])}")
+        spec = found["spec"]
+        key = (named(spec["label"]), f"{spec['dataset']}/{len(spec['task_classes'])}")
         runs.setdefault(key, []).append(
             ([task["correct"] for task in found["tasks"]], found["test_sizes"], found["status"])
         )
@@ -40,14 +47,11 @@ def cells(layout: Path, results: Path) -> dict[str, list[list[str]]]:
             continue
         lines = []
         for row in table["rows"]:
-            method, bracket, options = row.get("select", "").partition("[")
             line = []
             for column in table["columns"]:
                 done = [
                     (m, s)
-                    for m, s, status in runs.get(
-                        (FULL.get(method, method) + bracket + options, column["benchmark"]), []
-                    )
+                    for m, s, status in runs.get((named(row.get("select", "")), column["benchmark"]), [])
                     if status == "done"
                 ]
                 for measure in (accuracy, forgetting):

@@ -50,12 +50,12 @@ def test_its_numbers_are_those_of_an_independent_computation():
         assert [[cell.strip() for cell in cells[-len(lines[0]) :]] for cells in plain] == lines
 
 
-def test_every_run_has_three_seeds_a_clean_commit_and_is_inductive():
+def test_every_run_has_three_seeds_and_a_clean_commit_and_is_inductive_unless_published_otherwise():
     records = list(Store(RESULTS).records())
     seeds = {}
     for found in records:
         seeds.setdefault(found.spec.family_id(), []).append(found.spec.order_seed)
-        assert found.status == "done" and found.certificate.inductive
+        assert found.status == "done" and (found.certificate.inductive or found.spec.as_published)
         assert all(
             place["git_commit"] and "changes" not in place["git_commit"] for place in found.environments
         )
