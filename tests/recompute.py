@@ -49,9 +49,10 @@ def cells(layout: Path, results: Path) -> dict[str, list[list[str]]]:
         for row in table["rows"]:
             line = []
             for column in table["columns"]:
+                benchmark = column if isinstance(column, str) else column["benchmark"]
                 done = [
                     (m, s)
-                    for m, s, status in runs.get((named(row.get("select", "")), column["benchmark"]), [])
+                    for m, s, status in runs.get((named(row.get("select", "")), benchmark), [])
                     if status == "done"
                 ]
                 for measure in (accuracy, forgetting):

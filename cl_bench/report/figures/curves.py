@@ -133,7 +133,7 @@ def diagnosis(panels: Sequence[Panel], conventions: Conventions, of: str) -> Dra
         _over_tasks(axis, panel.title)
         if min(shown) > 0 and max(shown) > 10 * min(shown):
             axis.set_yscale("log")
-    axes[0].set_ylabel(heading(MEASURES[of]))
+    axes[0].set_ylabel(heading(MEASURES[of], 30))
     legend(figure, axes)
     return Drawn(figure, numbers)
 

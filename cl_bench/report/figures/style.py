@@ -51,9 +51,9 @@ def plain(text: str) -> str:
     return f" {shown}" if shown.startswith("_") else shown
 
 
-def heading(text: str) -> str:
-    """A title in lines that fit over a panel."""
-    return textwrap.fill(plain(text), 48)
+def heading(text: str, width: int = 48) -> str:
+    """A title in lines that fit over a panel; beside one they are of at most 30 characters."""
+    return textwrap.fill(plain(text), width)
 
 
 def percent(values: Sequence[float]) -> tuple[float, float | None]:
