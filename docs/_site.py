@@ -14,7 +14,7 @@ from mkdocs.structure.nav import Navigation, Section
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parents[1]
-REPORT = ROOT / "reports" / "reference"
+REPORTS, STUDIES = ROOT / "reports", ("reference", "direction")  # those committed
 WIDTH = 100  # of help texts
 MATH = re.compile(r"\\\((?P<inline>.+?)\\\)|\\\[(?P<shown>.+?)\\\]", re.DOTALL)
 
@@ -30,15 +30,16 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     }
     for path, text in pages.items():
         files.append(File.generated(config, path, content=text))
-    for picture in sorted(REPORT.glob("*.png")):
-        files.append(File.generated(config, f"report/{picture.name}", content=picture.read_bytes()))
+    for picture in sorted(found for study in STUDIES for found in (REPORTS / study).glob("*.png")):
+        path = f"report/{picture.relative_to(REPORTS)}"
+        files.append(File.generated(config, path, content=picture.read_bytes()))
     return files
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Pictures of the committed report lie in the site; its pages are named, and methods have pages."""
-    markdown = re.sub(r"\]\(\.\./reports/reference/([\w-]+\.png)\)", r"](report/\1)", markdown)
-    markdown = re.sub(r"\[([^\]]+)\]\(\.\./(reports/reference/[\w.-]+)\)", r"\1 (`\2`)", markdown)
+    """Pictures of committed reports lie in the site; their pages are named, and methods have pages."""
+    markdown = re.sub(r"\]\(\.\./reports/([\w-]+/[\w-]+\.png)\)", r"](report/\1)", markdown)
+    markdown = re.sub(r"\[([^\]]+)\]\(\.\./(reports/[\w-]+/[\w.-]+)\)", r"\1 (`\2`)", markdown)
     if page.file.src_uri == "methods.md":
         markdown = re.sub(r"^\| `([\w-]+)` \|", r"| [`\1`](methods/\1.md) |", markdown, flags=re.MULTILINE)
     return markdown
