@@ -19,7 +19,7 @@ def test_the_example_method_is_short():
     assert len(code.splitlines()) <= 50
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/python.md"])
+@pytest.mark.parametrize("page", ["README.md", pytest.param("docs/python.md", marks=pytest.mark.slow)])
 def test_the_example_in_python_runs(toy_request, tmp_path, monkeypatch, page):
     """On toy images in the place of the benchmark, and without the option that its last line selects."""
     [code] = [block for block in blocks(page, "python") if block.startswith("import")]
