@@ -1,5 +1,7 @@
 """Reports of one table over `glyphs/3`, from runs made by hand."""
 
+import json
+
 from made import results
 
 from cl_bench.report import write
@@ -30,3 +32,8 @@ def small(tmp_path, records, rows='["seq", "nsp2"]', columns='["glyphs/3"]', ext
 def line_of(text, title):
     [found] = [line for line in text.splitlines() if line.startswith(f"| {title} |")]
     return [cell.strip() for cell in found.strip("|").split("|")][1:]
+
+
+def asking(*metrics):
+    """The line of a table that asks for these columns."""
+    return f"metrics = {json.dumps(list(metrics))}"

@@ -36,16 +36,16 @@ class MaskedGradients:
         m = self.rows[attended.index][: attended.scores.shape[2], None]  # (R, 1)
         # hooks that knew the tensor they hang on, or what follows from it, would keep every step's graph
         shown = (attended.scaled, attended.keys, attended.weights)
-        scaled, keys, weights = (part.detach().to(m) for part in shown)
+        scaled, keys, weights = (part.detach() for part in shown)
         index, scale, tokens = attended.index, attended.scale, attended.tokens.detach()
 
         def of_scores(dA: Tensor) -> None:
             dA = m * dA.to(m)
-            self._add(index, tokens, 0, scale * dA @ keys)
-            self._add(index, tokens, 1, dA.mT @ scaled)
+            self._add(index, tokens, 0, scale * dA @ keys.to(m))
+            self._add(index, tokens, 1, dA.mT @ scaled.to(m))
 
         def of_mixed(dO: Tensor) -> None:
-            self._add(index, tokens, 2, (m * weights).mT @ dO.to(m))
+            self._add(index, tokens, 2, (m * weights.to(m)).mT @ dO.to(m))
 
         attended.scores.register_hook(of_scores)
         attended.mixed.register_hook(of_mixed)

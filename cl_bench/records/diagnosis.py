@@ -3,7 +3,7 @@
 Old images are a few training images of every task before; "before" and "after" mean the task.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
@@ -24,11 +24,11 @@ BLOCKS = {  # of every block with prompts
     "affinity_change": "relative change of Q K_P' of old images",
     "affinity_exact": "change of Q K_P' while LayerNorm keeps the old prompts' mean and deviation",
     "affinity_published": "|Q W_k dP'| over |Q W_k P'|: the condition as published",
-    "affinity_random": "what a random update as long would have there",
+    "affinity_random": "|Q W_k dP'| over |Q W_k P'| of a random update as long",
     "aggregation_change": "relative change of S_P V_P of old images, under old attention",
     "aggregation_exact": "change of S_P V_P while LayerNorm keeps the old prompts' mean and deviation",
     "aggregation_published": "|S_P dP| over |S_P P|: the condition as published",
-    "aggregation_random": "what a random update as long would have there",
+    "aggregation_random": "|S_P dP| over |S_P P| of a random update as long",
     "update_length": "length of the task's update of the block's prompts",
     "mean_change": "change of a prompt's mean, over the prompts' mean deviation",
     "deviation_change": "change of a prompt's deviation, over the prompts' mean deviation",
@@ -72,10 +72,3 @@ class Diagnosis(Strict):
         found = self.blocks.get(name, [self.network.get(name)])
         known = [value for value in found if value is not None]
         return sum(known) / len(known) if known else None
-
-
-def over_tasks(found: Sequence[Diagnosis | None], name: str) -> list[float] | None:
-    """A value of each task (see `Diagnosis.mean`); None where not every one was measured."""
-    values = [measured.mean(name) if measured else None for measured in found]
-    known = [value for value in values if value is not None]
-    return known if known and len(known) == len(values) else None

@@ -99,6 +99,12 @@ class RunRecord(Strict):
         """The accuracy matrix as counts, one row per task learned."""
         return [list(task.correct) for task in self.tasks]
 
+    def measured(self, name: str) -> list[float] | None:
+        """A value of the diagnosis of each task after the first; None where not every one has it."""
+        values = [task.diagnosis.mean(name) if task.diagnosis else None for task in self.tasks[1:]]
+        known = [value for value in values if value is not None]
+        return known if known and len(known) == len(values) else None
+
     def outcome(self) -> dict:
         """What an interrupted and an uninterrupted run must agree on."""
         return {

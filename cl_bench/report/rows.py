@@ -110,7 +110,7 @@ class Row:
         if metric in COSTS:
             return COSTS[metric].of(record) if isinstance(record, RunRecord) else None
         if metric in diagnosis.MEASURES:
-            found = self.over_tasks(record, metric)
+            found = record.measured(metric) if isinstance(record, RunRecord) else None
             return sum(found) / len(found) if found else None
         self.require_counts(record, conventions)
         key = (_own(record), metric, conventions)
@@ -119,12 +119,6 @@ class Row:
             found = record.measure(metric, conventions) if imported else MEASURES[metric](record, conventions)
             self._known[key] = found
         return self._known[key]
-
-    def over_tasks(self, record: RunRecord | ImportedRecord, measure: str) -> list[float] | None:
-        """What a diagnosis measured of each task after the first; None where it was not made."""
-        if not isinstance(record, RunRecord):
-            return None
-        return diagnosis.over_tasks([task.diagnosis for task in record.tasks[1:]], measure)
 
     def require_counts(self, record: RunRecord, conventions: Conventions) -> None:
         """Raises InputError for accuracy over images of a matrix that was imported without their number."""

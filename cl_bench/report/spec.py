@@ -2,7 +2,7 @@
 
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -13,14 +13,14 @@ from cl_bench.plugins.groups import groups
 from cl_bench.records import diagnosis
 from cl_bench.report import published, toml_file
 from cl_bench.report.group_rows import selector, without_groups
+from cl_bench.report.table import COLUMNS, COST_COLUMNS
 from cl_bench.report.toml_file import Place, Placed, TomlFile
 from cl_bench.splits import is_split
 
 Cost = Literal[
     "passes", "trained", "stored", "stored_per_task", "stored_per_class", "images", "seconds", "memory"
 ]
-Metric = Literal["accuracy", "forgetting", "incremental", "transfer", Cost, "keeps"]
-METRICS = (*get_args(Metric), *diagnosis.MEASURES)
+METRICS = (*COLUMNS, *COST_COLUMNS, *diagnosis.MEASURES)  # of a table
 
 
 class ColumnLayout(Placed):
@@ -64,7 +64,6 @@ class TableLayout(Placed):
     title: str
     columns: list[ColumnLayout]
     rows: list[RowLayout]
-    # of `Metric`, or what `cl_bench.records.diagnosis` has of old images
     metrics: list[str] = ["accuracy", "forgetting"]
     published: str | None = None  # label of the paper's table
     labels: list[str] = []  # headings of extra columns before the numbers

@@ -190,10 +190,8 @@ def measure(mean: float, spread: float | None) -> str:
     if not mean:
         return "0"
     decimals = 2 - math.floor(math.log10(abs(mean)))
-    if not -3 <= decimals <= 6:
-        return " ± ".join(f"{value:.1e}" for value in (mean, spread) if value is not None)
-    shown = [f"{value:,.{max(decimals, 0)}f}" for value in (mean, spread) if value is not None]
-    return " ± ".join(shown)
+    digits = f",.{max(decimals, 0)}f" if -3 <= decimals <= 6 else ".1e"
+    return " ± ".join(format(value, digits) for value in (mean, spread) if value is not None)
 
 
 def cell(row: Row | None, metric: str, conventions: Conventions) -> Cell:
@@ -206,8 +204,10 @@ def cell(row: Row | None, metric: str, conventions: Conventions) -> Cell:
     mean, spread = metrics.mean_and_spread(values)
     if metric in diagnosis.MEASURES:
         text = measure(mean, spread)
+    elif metric in COST_COLUMNS:
+        text = cost(metric, mean, spread)
     else:
-        text = cost(metric, mean, spread) if metric in COST_COLUMNS else number(mean, spread)
+        text = number(mean, spread)
     return Cell(text, mean, row=row, metric=metric, count=len(values))
 
 

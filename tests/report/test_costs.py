@@ -1,13 +1,12 @@
 """Columns of costs: what a table that asks for them prints, worked out by hand, and what stands below."""
 
-import json
 from pathlib import Path
 
 import pytest
 from commands import command
 from made import BETTER, SEQ, record, results
 from matrices import matrix_spec
-from small_reports import line_of, small
+from small_reports import asking, line_of, small
 
 from cl_bench.errors import InputError
 from cl_bench.records import imported
@@ -30,10 +29,6 @@ def costing(found: RunRecord, **values) -> RunRecord:
         for place, task in enumerate(found.tasks)
     ]
     return found.model_copy(update={"tasks": tuple(tasks)})
-
-
-def asking(*metrics: str) -> str:
-    return f"metrics = {json.dumps(list(metrics))}"
 
 
 def test_what_is_stored_grows_with_tasks_and_with_classes():

@@ -1,17 +1,11 @@
 """Columns of what a diagnosis measured: means over tasks, blocks and seeds, worked out by hand."""
 
-import json
-
 import pytest
 from made import SEQ, diagnosed_record, record
-from small_reports import line_of, small
+from small_reports import asking, line_of, small
 
 from cl_bench.errors import InputError
 from cl_bench.report.table import measure
-
-
-def asking(*metrics: str) -> str:
-    return f"metrics = {json.dumps(list(metrics))}"
 
 
 def test_a_measure_is_the_mean_over_blocks_and_later_tasks_with_the_spread_over_seeds(tmp_path):

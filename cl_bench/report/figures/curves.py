@@ -114,7 +114,7 @@ def diagnosis(panels: Sequence[Panel], conventions: Conventions, of: str) -> Dra
     """What each task did to old images, a line a row, from the second task on; means over blocks."""
 
     def measured(row: Row) -> list[list[float]]:
-        return list(filter(None, (row.over_tasks(record, of) for record in row.ran)))
+        return list(filter(None, (record.measured(of) for record in row.ran)))
 
     panels = [panel for panel in panels if any(measured(row) for _, row in panel.rows)]
     if not panels:

@@ -52,7 +52,7 @@ def plain(text: str) -> str:
 
 
 def heading(text: str, width: int = 48) -> str:
-    """A title in lines that fit over a panel; beside one they are of at most 30 characters."""
+    """A title in lines of at most so many characters; by default those that fit over a panel."""
     return textwrap.fill(plain(text), width)
 
 
