@@ -159,6 +159,7 @@ def test_the_training_transform_is_torchvisions_own_with_the_images_seed():
         assert np.array_equal(np.asarray(reference(Image.fromarray(image))), result)
 
 
+@pytest.mark.slow
 def test_an_image_augmented_in_any_batch_or_process_is_the_same_and_changes_with_pass_and_seed():
     images, rows = toys.images(2, 4, 0, 32).images, np.arange(100, 108)
     whole = preprocess().augmented(images, 0, rows)

@@ -34,16 +34,8 @@ def learned(spec, root, helpers=(), **terms):
     )
 
 
-@pytest.mark.parametrize(
-    "method",
-    [
-        "vpt-nsp2",
-        *(
-            pytest.param(name, marks=pytest.mark.slow)
-            for name in ("vpt-pgp", "ease[dropout=0.0]", "aper[dropout=0.0]")
-        ),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["vpt-nsp2", "vpt-pgp", "ease[dropout=0.0]", "aper[dropout=0.0]"])
 def test_two_processes_learn_what_one_learns(toy_request, method, tmp_path):
     methods = f"{method},seq"  # which has all of the options that are set
     spec = make_plan(Request(**{**toy_request, "methods": methods, "splits": "2"})).specs[0]
