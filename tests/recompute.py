@@ -37,7 +37,8 @@ def cells(layout: Path, results: Path) -> dict[str, list[list[str]]]:
     for path in results.glob("runs/*/record.json"):
         found = json.loads(path.read_text(encoding="utf-8"))["record"]
         spec = found["spec"]
-        key = (named(spec["label"]), f"{spec['dataset']}/{len(spec['task_classes'])}")
+        folder = f":{spec['dataset_argument']}" if spec["dataset_argument"] else ""
+        key = (named(spec["label"]), f"{spec['dataset']}{folder}/{len(spec['task_classes'])}")
         runs.setdefault(key, []).append(
             ([task["correct"] for task in found["tasks"]], found["test_sizes"], found["status"])
         )
