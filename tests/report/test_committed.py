@@ -72,7 +72,7 @@ def test_every_run_has_three_seeds_and_a_clean_commit_and_is_inductive_unless_pu
     [("reference", "results", name) for name in ("methods", "leaders", "published", "controls", "ablation")]
     + [("reference", "results", name) for name in ("twenty", "long")]
     + [("direction", "direction", f"glyphs-{tasks}-t{t}") for tasks in (10, 20) for t in (10, 2)]
-    + [("direction", "direction", name) for name in ("conditions", "updates")],
+    + [("direction", "direction", name) for name in ("cifar", "conditions", "updates")],
 )
 def test_the_page_of_a_study_shows_its_tables(study, page, name):
     page = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
