@@ -149,7 +149,7 @@ def test_an_error_inside_a_method_fails_the_run_by_its_name(toy_request, tmp_pat
 
 @pytest.mark.slow
 def test_two_processes_on_one_run_train_it_once(toy_request, tmp_path):
-    spec = spec_of(toy_request, "seq", set={**QUICK, "passes": 10})
+    spec = spec_of(toy_request, "seq", set={**QUICK, "passes": 40})
     path = write_spec(spec, Store(tmp_path).folder(spec))
     command = [sys.executable, "-m", "cl_bench", "run-one", str(path), "--results", str(tmp_path)]
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
