@@ -118,6 +118,7 @@ def read(path: Path) -> Layout:
         if key not in fields:
             raise unknown("key", key, fields, file.where((key,)))
     places = {kind: file.tables(file.values, key) for kind, (key, _) in KINDS.items()}
+    _bring_lists([each for found in places.values() for each in found], file)
     made = {kind: [_part(file, KINDS[kind][1], *found) for found in places[kind]] for kind in KINDS}
     head = {key: value for key, value in file.values.items() if key not in ("table", "figure")}
     layout = file.build(Layout, {**head, **made}, ())
@@ -134,6 +135,24 @@ def read(path: Path) -> Layout:
             _check(part, place, file, layout.published)
     each = {kind: [without_groups(part) for part in found] for kind, found in made.items()}
     return layout.model_copy(update=each)
+
+
+def _bring_lists(parts: list[tuple[Place, dict]], file: TomlFile) -> None:
+    """Columns or rows that are a name become those of the table or figure above it. Raises InputError."""
+    above: dict[str, dict] = {}
+    for place, values in parts:
+        for key in SHORT:
+            name = values.get(key)
+            if not isinstance(name, str):
+                continue
+            if not above:
+                nothing = "is a name, but no table or figure stands above it; expected a list"
+                raise file.error((*place, key), f"{name!r} {nothing}")
+            if name not in above:
+                raise unknown("table or figure above", name, above, file.where((*place, key)))
+            values[key] = above[name].get(key)
+        if isinstance(values.get("name"), str):
+            above[values["name"]] = values
 
 
 def _part(file: TomlFile, model: type[Placed], place: Place, values: dict) -> Placed:

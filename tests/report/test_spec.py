@@ -13,6 +13,7 @@ from cl_bench.errors import InputError
 from cl_bench.records import imported
 from cl_bench.records.imported import ImportedRecord
 from cl_bench.records.metrics import Conventions
+from cl_bench.report import spec
 from cl_bench.report.rows import Row
 
 
@@ -194,3 +195,24 @@ def test_two_matrices_imported_as_one_seed_keep_their_own_numbers():
     )
     row = Row("theirs", "theirs", False, [low, high])
     assert row.values("accuracy", Conventions()) == [0.5, 0.7]
+
+
+def test_columns_and_rows_can_be_those_of_a_table_above(tmp_path):
+    """The second table and the figure are as if they repeated the lists."""
+    rows = 'rows = [{ select = "seq", title = "S" }, "nsp2"]\n'
+    lists = f'{rows}columns = [{{ benchmark = "glyphs/3", title = "G" }}]\n'
+    named = 'rows = "t"\ncolumns = "t"\n'
+
+    def made(own):
+        path = tmp_path / "layout.toml"
+        head = f"title = 'T'\n[[table]]\nname = 't'\ntitle = 't'\n{lists}"
+        parts = f"[[table]]\nname = 'u'\ntitle = 'u'\n{own}[[figure]]\nname = 'f'\nkind = 'accuracy'\n{own}"
+        path.write_text(head + parts, encoding="utf-8")
+        found = spec.read(path)
+        parts = [*found.tables, *found.figures]
+        return [
+            (part.name, [r.model_dump() for r in part.rows], [c.model_dump() for c in part.columns])
+            for part in parts
+        ]
+
+    assert made(named) == made(lists) and len(made(named)) == 3

@@ -88,6 +88,19 @@ FULL = "columns = ['glyphs/3']\nrows = ['seq']\n"
         ),
         (TABLE + "columns = ['glyphs/x']\nrows = ['seq']\n", 5, "table 't', column 1, benchmark"),
         (TABLE + "columns = ['glyphs/3']\nrows = ['seq[eta']\n", 6, "table 't', row 1, select"),
+        (TABLE + "columns = ['glyphs/3']\nrows = 'u'\n", 6, "table 't', rows"),
+        (
+            TABLE + FULL + "[[figure]]\nname = 'f'\nkind = 'accuracy'\nrows = 't'\ncolumns = 'u'\n",
+            11,
+            "figure 'f', columns",
+        ),
+        (
+            TABLE
+            + "labels = ['L']\ncolumns = ['glyphs/3']\nrows = ['seq', { select = 'nsp2', labels = ['x'] }]\n"
+            + "[[table]]\nname = 'u'\ntitle = 'u'\ncolumns = 't'\nrows = 't'\n",
+            12,
+            "table 'u', row 2, labels",
+        ),
         (
             TABLE + "columns = ['glyphs/3']\nrows = [{ select = 'seq', at = 'x' }]\n",
             6,
