@@ -74,7 +74,7 @@ class DomainNet200(ListedImages):
         return found
 
     def name_classes(self, texts: dict[str, str]) -> list[str]:
-        """The folder names of the classes, which are unique."""
+        """The folder names of the classes."""
         folders = {label: path.split("/")[1] for path, label in self.split(texts)["train"]}
         return [folders[label] for label in sorted(folders)]
 

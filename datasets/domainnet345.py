@@ -10,7 +10,7 @@ from functools import partial
 
 from cl_bench.datasets.domainnet200 import ARCHIVES_URL, DOMAINS, DomainNet200
 
-from cl_bench.data.listed_files import Archive, Published, own_folder
+from cl_bench.data.listed_files import Published, own_folder
 from cl_bench.data.listed_images import ListedImages, nonempty_lines
 from cl_bench.data.prepare_listed import prepare
 from cl_bench.errors import InputError
@@ -31,10 +31,7 @@ class DomainNet345(ListedImages):
         for domain in DOMAINS
         for side in SIDES
     }
-    # no digest is published
-    ARCHIVES = tuple(
-        Archive(f"{ARCHIVES_URL}/{place}{domain}.zip", domain) for domain, place in DOMAINS.items()
-    )
+    ARCHIVES = DomainNet200.ARCHIVES
     CLASSES = 345
     IMAGES = {"train": 409_832, "test": 176_743}
 
@@ -56,10 +53,7 @@ class DomainNet345(ListedImages):
                 raise InputError(f"the {side} lists of domainnet345 name {has}, {expected}; {_again(cls)}")
         return found
 
-    def name_classes(self, texts: dict[str, str]) -> list[str]:
-        """The folder names of the classes."""
-        folders = {label: path.split("/")[1] for path, label in self.split(texts)["train"]}
-        return [folders[label] for label in sorted(folders)]
+    name_classes = DomainNet200.name_classes
 
 
 def _again(kind: type[ListedImages]) -> str:
