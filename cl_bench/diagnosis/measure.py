@@ -16,6 +16,7 @@ from cl_bench.data.batch import Batch
 from cl_bench.data.stream import Stream
 from cl_bench.diagnosis.blocks import PromptedBlocks
 from cl_bench.diagnosis.drift import Answers, drift
+from cl_bench.nn import kernel
 from cl_bench.nn.precision import network_in
 from cl_bench.records.diagnosis import Diagnosis
 from cl_bench.training.method import Method
@@ -60,7 +61,7 @@ class Measuring:
         """In full precision and evaluation mode, without a trace but the seconds."""
         start, modes = time.perf_counter(), {module: module.training for module in self._method.modules()}
         self._method.eval()
-        with torch.no_grad(), network_in("fp32"):
+        with torch.no_grad(), network_in("fp32"), kernel.uncounted():
             yield
         for module, training in modes.items():
             module.training = training

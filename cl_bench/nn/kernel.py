@@ -2,7 +2,8 @@
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch._dynamo.exc import TorchDynamoException
@@ -15,6 +16,7 @@ class Kernel:
     """A function that runs as it is until `compile_all`; a decorator. Its second argument is a batch."""
 
     known: list["Kernel"] = []
+    counting = True
 
     def __init__(self, plain: Callable):
         functools.update_wrapper(self, plain)
@@ -34,7 +36,7 @@ class Kernel:
         def run(*arguments, **named):
             size = len(arguments[1])
             if size not in sizes and calls[size] < RARE:
-                calls[size] += 1
+                calls[size] += Kernel.counting
                 return self.plain(*arguments, **named)
             try:
                 return compiled(*arguments, **named)
@@ -58,6 +60,16 @@ def compile_all(say: Callable[[str], None], sizes: Collection[int], **settings) 
     setattr(config, now if hasattr(config, now) else before, GRAPHS)
     for kernel in Kernel.known:
         kernel.compile(say, sizes, **settings)
+
+
+@contextmanager
+def uncounted() -> Iterator[None]:
+    """Calls within do not decide whether later batches run compiled: measuring changes nothing."""
+    Kernel.counting = False
+    try:
+        yield
+    finally:
+        Kernel.counting = True
 
 
 def plain_all() -> None:

@@ -57,6 +57,25 @@ def test_compiled_blocks_share_their_graphs_and_leave_features_and_gradients_as_
     )  # one that is not rare has graphs of its own
 
 
+def test_calls_that_are_not_counted_leave_a_rare_batch_plain(monkeypatch):
+    trunk, images, compiled = toys.backbone(depth=2), torch.randn(3, 3, 16, 16), []
+
+    def backend(graph, inputs):
+        compiled.append(graph)
+        return graph
+
+    monkeypatch.setattr(kernel, "RARE", 5)
+    kernel.compile_all(print, {8}, backend=backend)
+    for _ in range(9):
+        with kernel.uncounted():
+            outcome(trunk, images, False)
+    outcome(trunk, images, False)
+    assert not compiled
+    for _ in range(9):
+        outcome(trunk, images, False)
+    assert compiled
+
+
 def test_what_cannot_be_compiled_runs_plainly_and_says_so_once():
     def fails(graph, inputs):
         raise RuntimeError("no compiler here")
