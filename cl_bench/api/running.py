@@ -10,7 +10,8 @@ import pandas as pd
 from rich.console import Console
 
 from cl_bench import devices as places
-from cl_bench.api.runs import NAMED, Runs, named
+from cl_bench.api.names import NAMED, named
+from cl_bench.api.runs import Runs
 from cl_bench.errors import RunFailed
 from cl_bench.launch import orchestrator
 from cl_bench.launch.warm_processes import Starter
@@ -45,7 +46,7 @@ def plan(
 
     made = plan_for(_request(methods, benchmark, seeds, options), devices, Path(results))
     _warn(made)
-    found, lines = states.of_plan(made.specs, Store(Path(results))), []
+    found, names, lines = states.of_plan(made.specs, Store(Path(results))), named(made.specs), []
     for spec, cost in zip(made.specs, costs(made.specs).values(), strict=True):
         numbers = {
             "state": found[spec.run_id()].name,
@@ -55,7 +56,7 @@ def plan(
             "stored_bytes": cost.stored_bytes,
             "prediction_passes": cost.prediction_passes,
         }
-        lines.append({**named(spec), **numbers})
+        lines.append({**names[spec.run_id()], **numbers})
     return frame(lines, (*NAMED, *COSTS))
 
 

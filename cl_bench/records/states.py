@@ -73,6 +73,12 @@ def state_of_summary(store: Store, summary: Summary) -> tuple[str, str | None]:
     return ("running", None) if held else (_unfinished(summary.status), doubt or summary.failure)
 
 
+def running(store: Store, records: Sequence[RunRecord]) -> set[str]:
+    """The ids of those of the runs that a process works on; none where that cannot be known."""
+    unfinished = [record.spec for record in records if record.status != "done"]
+    return {spec.run_id() for spec in unfinished if _held(store, store.folder(spec).name)[0]}
+
+
 def _unfinished(status: str) -> str:
     return "failed" if status == "failed" else "stopped"
 

@@ -10,7 +10,7 @@ from cl_bench.records.record import RunRecord
 from cl_bench.records.spec import RunSpec
 from cl_bench.records.store import LeftOut
 from cl_bench.report.rows import Benchmark, Row
-from cl_bench.report.settings import settings_of, unlike
+from cl_bench.report.settings import labels_apart
 from cl_bench.text.natural import natural
 
 LONGEST_SLUG = 150  # bytes of a folder's name
@@ -50,7 +50,8 @@ def _benchmark(rows: list[Row]) -> Benchmark:
     """The benchmark of these rows, whose labels and names are made to tell them apart."""
     first = _first(row.spec.method for row in rows)
     rows.sort(key=lambda row: (row.joint, first[row.spec.method], natural(row.label)))
-    _tell_apart(rows)
+    for row, label in zip(rows, labels_apart([row.spec for row in rows]), strict=True):
+        row.label = label
     shared = []
     if len(rows) > 1:
         shared = [option for option in rows[0].options if all(option in row.options for row in rows)]
@@ -77,21 +78,6 @@ def _slug(spec: RunSpec) -> str:
 
 def _file_name(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.]+", "-", text)
-
-
-def _tell_apart(rows: list[Row]) -> None:
-    """Rows of equal label but different settings get the settings they differ in into their label."""
-    by_label = defaultdict(list)
-    for row in rows:
-        by_label[row.label].append(row)
-    for twins in by_label.values():
-        if len(twins) < 2:
-            continue
-        settings = [settings_of(row.spec) for row in twins]
-        differing = unlike(settings)
-        for row, found in zip(twins, settings, strict=True):
-            marks = ",".join(f"{key}={found.get(key)}" for key in differing)
-            row.label = f"{row.label.rstrip(']')},{marks}]" if "[" in row.label else f"{row.label}[{marks}]"
 
 
 def _name_apart(benchmarks: list[Benchmark]) -> None:

@@ -11,7 +11,7 @@ from cl_bench.report.answers import Answers
 from cl_bench.report.nearest import of_cell
 from cl_bench.report.published import Registry
 from cl_bench.report.rows import Benchmark, Row
-from cl_bench.report.settings import configured, same, settings_of, unlike
+from cl_bench.report.settings import configured, on_benchmark, same, settings_of, unlike
 from cl_bench.report.spec import ColumnLayout, FigureLayout, RowLayout, TableLayout, selector
 
 
@@ -119,12 +119,13 @@ def _fits(benchmark: Benchmark, wanted: ColumnLayout) -> bool:
             and wanted.backbone in backbones
             and wanted.image_size is wanted.limit is wanted.validation is None
         )
-    return (
-        spec.is_called(wanted.benchmark)
-        and wanted.backbone in (None, spec.backbone.name)
-        and wanted.image_size in (None, spec.backbone.image_size)
-        and wanted.limit == spec.limit
-        and wanted.validation == spec.validation
+    return on_benchmark(
+        spec,
+        wanted.benchmark,
+        limit=wanted.limit,
+        validation=wanted.validation,
+        backbone=wanted.backbone,
+        image_size=wanted.image_size,
     )
 
 

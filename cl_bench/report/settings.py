@@ -1,5 +1,6 @@
 """Settings of runs as rows and selectors compare them."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from functools import cache
 
@@ -20,6 +21,29 @@ def configured(spec: RunSpec, method: str, options: dict) -> bool:
         return False
     others = {key: value for key, value in options.items() if key not in named}
     return all(key in settings and same(settings[key], value) for key, value in others.items())
+
+
+def on_benchmark(
+    spec: RunSpec,
+    benchmark: str,
+    *,
+    limit: int | None = None,
+    validation: float | None = None,
+    backbone: str | None = None,
+    image_size: int | None = None,
+) -> bool:
+    """Whether a run is meant by a benchmark such as "glyphs/10" and what else is said of it.
+
+    Trials and runs on held-out images are only where their limit and share are said; any backbone and image
+    size are where none is said.
+    """
+    return (
+        spec.is_called(benchmark)
+        and limit == spec.limit
+        and validation == spec.validation
+        and backbone in (None, spec.backbone.name)
+        and image_size in (None, spec.backbone.image_size)
+    )
 
 
 def same(one, other) -> bool:
@@ -50,6 +74,24 @@ def settings_of(spec: RunSpec) -> dict:
     }
     plugin = {"plugin": spec.plugins["methods"][:12]} if "methods" in spec.plugins else {}
     return {**spec.options, **spec.transform.model_dump(), **backbone, **versions, **plugin}
+
+
+def labels_apart(specs: Sequence[RunSpec]) -> list[str]:
+    """The labels of configurations, a run of each: those of one label name the settings they differ in."""
+    labels, by_label = [spec.label for spec in specs], defaultdict(list)
+    for place, label in enumerate(labels):
+        by_label[label].append(place)
+    for label, places in by_label.items():
+        if len(places) < 2:
+            continue
+        settings = [settings_of(specs[place]) for place in places]
+        differing = unlike(settings)
+        told = [",".join(f"{key}={found.get(key)}" for key in differing) for found in settings]
+        for place, marks in zip(places, told, strict=True):
+            if told.count(marks) > 1:  # what they differ in is no setting
+                marks = ",".join(filter(None, (marks, f"family={specs[place].family_id()[:8]}")))
+            labels[place] = f"{label.rstrip(']')},{marks}]" if "[" in label else f"{label}[{marks}]"
+    return labels
 
 
 def unlike(settings: Sequence[dict]) -> list[str]:

@@ -28,5 +28,6 @@ runs = cl.run(
     threads=arguments.threads,
 )
 metrics = runs.metrics()
-means = metrics.groupby("label")[["accuracy", "forgetting"]].agg(["mean", "std"])
-print((100 * means).round(2).to_string())
+for benchmark, on_it in metrics.groupby("benchmark"):
+    means = on_it.groupby("label")[["accuracy", "forgetting"]].agg(["mean", "std"])
+    print(f"{benchmark}\n{(100 * means).round(2).to_string()}")

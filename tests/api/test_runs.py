@@ -9,6 +9,7 @@ import pytest
 from made import BETTER, SEQ, record, results
 
 import cl_bench
+from cl_bench.api.names import NAMED
 from cl_bench.errors import InputError
 from cl_bench.records import export
 from cl_bench.records.store import Store
@@ -38,12 +39,12 @@ def test_a_table_has_a_row_a_run_with_the_columns_of_export(folder):
 
 def test_a_matrix_has_a_row_for_each_task_learned_and_evaluated(folder):
     found = cl_bench.load(folder).select("seq").matrix()
-    assert list(found.columns) == ["run_id", "label", "after", "on", "correct", "correct_within_task", "n"]
+    assert tuple(found.columns) == (*NAMED, "after", "on", "correct", "correct_within_task", "n")
     one = found[found.run_id == found.run_id.iloc[0]]
     assert list(zip(one.after, one.on, strict=True)) == [(1, 1), (2, 1), (2, 2), (3, 1), (3, 2), (3, 3)]
     final = one[one.after == 3]
     assert (final.correct / final.n).mean() in (pytest.approx(0.6), pytest.approx(0.7))
-    assert all(str(kind) == "Int64" for kind in found.dtypes[2:])
+    assert all(str(kind) == "Int64" for kind in found.dtypes[len(NAMED) :])
 
 
 def test_metrics_are_fractions_in_the_convention_asked_for(folder):

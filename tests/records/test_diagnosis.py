@@ -7,6 +7,7 @@ from commands import command
 from made import SEQ, diagnosed_record, record, results
 
 import cl_bench
+from cl_bench.api.names import NAMED
 from cl_bench.records.diagnosis import Diagnosis
 from cl_bench.records.store import Store
 
@@ -31,10 +32,8 @@ def test_a_line_for_each_known_value_of_each_task(folder, tmp_path):
     ]
     assert lines == [(task, *line) for task in ("2", "3") for line in of_a_task]
     table = cl_bench.load(folder).diagnosis()
-    assert (
-        list(table.columns) == ["run_id", "label", "after", "block", "quantity", "value"] and len(table) == 8
-    )
-    assert [str(kind) for kind in table.dtypes[2:]] == ["Int64", "Int64", "string", "Float64"]
+    assert tuple(table.columns) == (*NAMED, "after", "block", "quantity", "value") and len(table) == 8
+    assert [str(kind) for kind in table.dtypes[len(NAMED) :]] == ["Int64", "Int64", "string", "Float64"]
 
 
 def test_a_folder_without_any_says_how_to_have_some(tmp_path, capsys):
