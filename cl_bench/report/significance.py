@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 
 import numpy as np
 
@@ -15,7 +14,6 @@ LEVEL = 0.05
 RESAMPLES = 2_000  # for a 95 % interval; as many more as a level is stricter
 MOST_RESAMPLES = 50_000
 EXACT_PAIRS = 20
-MANY = 50  # images of which an interval needs no draws
 
 
 @dataclass(frozen=True)
@@ -102,9 +100,11 @@ def image_interval(
     """Percentile interval of the mean difference in final accuracy when the test images are drawn anew.
 
     They are drawn with replacement; both runs of a pair, and all pairs, see the same ones. As many are drawn
-    of every task as it has where all pairs have the same tasks, else of every class: each draw is a mean over
-    tasks then too, since a task has all images of its classes. None where predictions or true classes are not
-    stored, or are of other images: held-out ones are those of their data seed.
+    of every task as it has where all pairs have the same tasks, else of all tasks together or, where tasks
+    have unequal sizes, of every class: a draw then is a mean over tasks too. Drawing n of n images and
+    summing their differences is drawing multinomial counts of the few values that a difference can have,
+    which is what is done. None where predictions or true classes are not stored, or are of other images:
+    held-out ones are those of their data seed.
     """
     if len({own.spec.data_seed for own, _ in found if own.spec.validation}) > 1:
         return None
@@ -118,44 +118,17 @@ def image_interval(
     convention = conventions.accuracy
     per_image = sum(own.weighted(convention) - other.weighted(convention) for own, other in both) / len(found)
     if all(np.array_equal(own.tasks, first.tasks) for own, _ in both):
-        strata = [per_image[first.tasks == task] for task in range(first.tasks.max() + 1)]
-        return _drawn(strata, level)
-    return _by_class(per_image, first.truth, level)
-
-
-def _drawn(strata: Sequence[np.ndarray], level: float) -> tuple[float, float]:
-    """Quantiles of the sum of as many values of each stratum as it has, drawn from it with replacement.
-
-    Drawing n of n values and summing them is drawing multinomial counts of those that differ, which are few.
-    """
+        parts = first.tasks
+    else:
+        known = np.all([own.tasks >= 0 for own, _ in both], axis=0)
+        sizes = [np.bincount(own.tasks[own.tasks >= 0]) for own, _ in both]
+        equal = all(len(set(each)) == 1 for each in sizes)
+        parts = np.where(known, 0 if equal else first.truth, -1)
     resamples = min(MOST_RESAMPLES, round(RESAMPLES * max(1.0, LEVEL / level)))
     generator, total = np.random.default_rng(0), np.zeros(resamples)
-    for stratum in strata:
+    for part in np.unique(parts[parts >= 0]):
+        stratum = per_image[parts == part]
         values, counts = np.unique(np.round(stratum, 15), return_counts=True)
         total += generator.multinomial(len(stratum), counts / len(stratum), resamples) @ values
     low, high = np.quantile(total, [level / 2, 1 - level / 2])
     return float(low), float(high)
-
-
-def _by_class(values: np.ndarray, classes: np.ndarray, level: float) -> tuple[float, float]:
-    """The same quantiles where `classes`, (N,) as `values`, are the strata: hundreds, too many to draw from.
-
-    They follow from the first four cumulants of the sum (Cornish and Fisher, 1938), up to about what one
-    image adds; 2,000 draws leave more open. Where at most about `MANY` images decide, sums are few and draws
-    are quick: then it is drawn.
-    """
-    _, places, sizes = np.unique(classes, return_inverse=True, return_counts=True)
-    off = np.round(values - (np.bincount(places, values) / sizes)[places], 15)
-    squares = off * off
-    variance, fourth = squares.sum(), squares @ squares
-    if variance**2 <= MANY * fourth:  # k images that differ alike are k here
-        varied = np.unique(places[off != 0])
-        same = values[np.isin(places, varied, invert=True)].sum(keepdims=True)  # whatever is drawn
-        return _drawn([*(values[places == place] for place in varied), same], level)
-    within = np.bincount(places, squares) / sizes
-    skewness, kurtosis = squares @ off / variance**1.5, (fourth - 3 * sizes @ within**2) / variance**2
-    z = NormalDist().inv_cdf(1 - level / 2)
-    shift = (z**2 - 1) * skewness / 6
-    half = z + (z**3 - 3 * z) * kurtosis / 24 - (2 * z**3 - 5 * z) * skewness**2 / 36
-    mean, spread = values.sum(), variance**0.5
-    return float(mean + spread * (shift - half)), float(mean + spread * (shift + half))
