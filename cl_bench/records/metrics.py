@@ -124,6 +124,12 @@ def percent(fraction: float) -> str:
     return text.lstrip("-") if float(text) == 0 else text
 
 
+def signed_percent(fraction: float) -> str:
+    """As `percent`, with a plus where it is not negative: a difference such as "+0.13" or "+0.00"."""
+    text = percent(fraction)
+    return text if text.startswith("-") else f"+{text}"
+
+
 def _known(convention: str, conventions: dict[str, str]) -> None:
     if convention not in conventions:
         raise ValueError(f"unknown convention {convention!r}, expected one of {', '.join(conventions)}")

@@ -152,7 +152,8 @@ def _published_cell(theirs: Published, row: Row | None, found: Found, letters: d
             caveats.append("not comparable: " + ", ".join(reasons))
         else:
             caveats += found.registry.doubts(theirs, row.spec)
-            made.text += f" ({float(metrics.percent(ours.value)) - theirs.mean:+.2f})"
+            printed = float(metrics.percent(ours.value))
+            made.text += f" ({metrics.signed_percent((printed - theirs.mean) / 100)})"
     if theirs.by:
         caveats.append(f"run by the authors of {theirs.by}")
     made.marks = ",".join(letters.setdefault(caveat, _letter(len(letters))) for caveat in caveats)

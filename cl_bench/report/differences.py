@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from cl_bench.report import significance
+from cl_bench.report.group_rows import standing
 from cl_bench.report.lookup import Found
 from cl_bench.report.rows import Row
 from cl_bench.report.spec import TableLayout
@@ -14,12 +15,12 @@ def add(layout: TableLayout, grid: Sequence[Sequence[Row | None]], found: Found,
 
     p values are adjusted over the whole table.
     """
-    places = {row.select: place for place, row in reversed([*enumerate(layout.rows)]) if row.select}
     ours = [line for line in made.lines if not line.quiet]
-    made.baseline = ours[places[layout.baseline]].title if layout.baseline else ""
+    usual = standing(layout.rows, layout.baseline) if layout.baseline else None
+    made.baseline = "" if usual is None else ours[usual].title
     compared: list[tuple[Cell, float | None, Difference]] = []
     for place, wanted in enumerate(layout.rows):
-        base = places.get(wanted.against or layout.baseline)
+        base = standing(layout.rows, wanted.against, wanted.at) if wanted.against else usual
         if base is None or place == base or (ours[place].bound and not wanted.against):
             continue
         name = ours[place].title + (f", against {ours[base].title}" if wanted.against else "")

@@ -21,12 +21,14 @@ def unknown(record: RunRecord) -> None:
 class Gap:
     """The accuracy of a row minus that of another, in points as they are printed.
 
-    `interval` has 95 %, over test images; None without stored predictions.
+    `interval` has 95 %, over test images; None without stored predictions. `over` says of what it is the mean
+    where that is not all seeds of both rows, each with its partner.
     """
 
     other: str
     mean: float
     interval: tuple[float, float] | None
+    over: str = ""
 
     @property
     def above(self) -> bool:
@@ -44,7 +46,7 @@ class Gap:
         if self.interval:
             low, high = self.interval
             span = f", 95 % interval over test images {low:+.2f} to {high:+.2f}"
-        return f"{self.other} ({self.mean:+.2f}{span})"
+        return f"{self.other} ({self.mean:+.2f}{self.over}{span})"
 
 
 def of_column(
@@ -71,18 +73,24 @@ def of_column(
 
 
 def _gap(row: Row, other: Row, conventions: Conventions, answers: Asked) -> Gap | None:
-    """Over pairs of runs with the same class order and seeds or, where there are none, of the means.
+    """Over pairs of runs with the same class order and seeds, or of the means.
 
-    None for rows on other images or with another backbone.
+    Of the means, as the table prints them, where there are no pairs, or where only some seeds have a partner
+    and those say another order. None for rows on other images or with another backbone.
     """
-    found = significance.compare(row, other, "accuracy", conventions, (answers, answers))
-    if found:
-        ends = found.interval and tuple(_points(end) for end in found.interval)
-        return Gap(other.name, _points(found.mean), ends)
     if row.spec.benchmark_id() != other.spec.benchmark_id():
         return None
     own, theirs = (metrics.mean_and_spread(one.values("accuracy", conventions))[0] for one in (row, other))
-    return Gap(other.name, _points(own - theirs), None)
+    means = _points(own) - _points(theirs)
+    found = significance.compare(row, other, "accuracy", conventions, (answers, answers))
+    if found:
+        pairs, seeds = len(found.differences), [*dict.fromkeys((len(row.ran), len(other.ran)))]
+        mean, complete = _points(found.mean), seeds == [pairs]
+        if complete or mean * means > 0 or mean == means == 0:
+            ends = found.interval and tuple(_points(end) for end in found.interval)
+            over = "" if complete else f" over {pairs} of {' and '.join(map(str, seeds))} seeds"
+            return Gap(other.name, mean, ends, over)
+    return Gap(other.name, means, None, " of the means, not paired")
 
 
 def _points(fraction: float) -> float:

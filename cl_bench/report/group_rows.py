@@ -26,6 +26,23 @@ def _method(name: str) -> str:
     return registry.find("methods", name, groups()).name
 
 
+def standing(rows: Sequence, text: str, but: str = "") -> int | None:
+    """The place of the row that a method with its options names, None where no row is it.
+
+    The first that is spelled so, or else that means it by other names; never the one that stands at `but`.
+    """
+    known = groups()
+    places = [place for place, row in enumerate(rows) if row.select not in (None, *known) and row.at != but]
+    spelled = [place for place in places if rows[place].select == text]
+    if spelled:
+        return spelled[0]
+    try:
+        meant = selector(text)
+    except InputError:
+        return None
+    return next((place for place in places if selector(rows[place].select) == meant), None)
+
+
 def without_groups(part):
     """With a row for each method of a group that no row of its own selects."""
     known, rows = groups(), []

@@ -100,10 +100,14 @@ def image_interval(
     """Percentile interval of the mean difference in final accuracy when the test images are drawn anew.
 
     They are drawn with replacement; both runs of a pair, and all pairs, see the same ones. As many are drawn
-    of every task as it has where all pairs have the same tasks, else of all tasks together. Drawing n of n
-    images and summing their differences is drawing multinomial counts of the few values that a difference
-    can have, which is what is done. None where predictions or true classes are not stored.
+    of every task as it has where all pairs have the same tasks, else of all tasks together or, where tasks
+    have unequal sizes, of every class: a draw then is a mean over tasks too. Drawing n of n images and
+    summing their differences is drawing multinomial counts of the few values that a difference can have,
+    which is what is done. None where predictions or true classes are not stored, or are of other images:
+    held-out ones are those of their data seed.
     """
+    if len({own.spec.data_seed for own, _ in found if own.spec.validation}) > 1:
+        return None
     both = [(answers[0](own), answers[1](other)) for own, other in found]
     sides = [side for pair in both for side in pair]
     if any(side is None for side in sides):
@@ -114,12 +118,16 @@ def image_interval(
     convention = conventions.accuracy
     per_image = sum(own.weighted(convention) - other.weighted(convention) for own, other in both) / len(found)
     if all(np.array_equal(own.tasks, first.tasks) for own, _ in both):
-        strata = [per_image[first.tasks == task] for task in range(first.tasks.max() + 1)]
+        parts = first.tasks
     else:
-        strata = [per_image[np.all([own.tasks >= 0 for own, _ in both], axis=0)]]
+        known = np.all([own.tasks >= 0 for own, _ in both], axis=0)
+        sizes = [np.bincount(own.tasks[own.tasks >= 0]) for own, _ in both]
+        equal = all(len(set(each)) == 1 for each in sizes)
+        parts = np.where(known, 0 if equal else first.truth, -1)
     resamples = min(MOST_RESAMPLES, round(RESAMPLES * max(1.0, LEVEL / level)))
     generator, total = np.random.default_rng(0), np.zeros(resamples)
-    for stratum in strata:
+    for part in np.unique(parts[parts >= 0]):
+        stratum = per_image[parts == part]
         values, counts = np.unique(np.round(stratum, 15), return_counts=True)
         total += generator.multinomial(len(stratum), counts / len(stratum), resamples) @ values
     low, high = np.quantile(total, [level / 2, 1 - level / 2])

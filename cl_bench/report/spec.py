@@ -12,7 +12,7 @@ from cl_bench.plugins import registry
 from cl_bench.plugins.groups import groups
 from cl_bench.records import diagnosis
 from cl_bench.report import published, toml_file
-from cl_bench.report.group_rows import selector, without_groups
+from cl_bench.report.group_rows import selector, standing, without_groups
 from cl_bench.report.table import COLUMNS, COST_COLUMNS
 from cl_bench.report.toml_file import Place, Placed, TomlFile
 from cl_bench.splits import is_split
@@ -197,14 +197,13 @@ def _check(part: TableLayout | FigureLayout, place: Place, file: TomlFile, numbe
         raise file.error((*place, "method_column"), "false leaves no name of a row; give labels")
     if part.published and not numbers:
         raise file.error((*place, "published"), "needs the file of published numbers at the top of this one")
-    known = groups()
-    selected = [row.select for row in part.rows if row.select]
-    selected += [plugin.name for row in part.rows for plugin in known.get(row.select, ())]
-    compared = [(part.baseline, ("baseline",))]
-    compared += [(row.against, ("rows", number, "against")) for number, row in enumerate(part.rows)]
-    for select, where in compared:
-        if select is not None and select not in selected:
-            raise unknown(where[-1], select, selected, file.where((*place, *where)))
+    rows = without_groups(part).rows
+    compared = [(part.baseline, "", ("baseline",))]
+    compared += [(row.against, row.at, ("rows", n, "against")) for n, row in enumerate(part.rows)]
+    for select, own, where in compared:
+        if select is not None and standing(rows, select, own) is None:
+            others = [row.select for row in rows if row.select and row.at != own]
+            raise unknown(where[-1], select, others, file.where((*place, *where)))
 
 
 def _check_row(

@@ -8,6 +8,7 @@ from cl_bench.console import size
 from cl_bench.records import diagnosis, metrics
 from cl_bench.records.metrics import Conventions
 from cl_bench.report.rows import Row
+from cl_bench.report.significance import LEVEL
 
 COLUMNS = {
     "accuracy": ("Acc.", True),
@@ -86,19 +87,25 @@ class Difference:
     @property
     def span(self) -> str:
         """The interval as text."""
-        return "–" if self.interval is None else f"[{self.interval[0]:+.2f}, {self.interval[1]:+.2f}]"
+        if self.interval is None:
+            return MISSING
+        low, high = (metrics.signed_percent(end / 100) for end in self.interval)
+        return f"[{low}, {high}]"
 
     @property
     def verdict(self) -> str:
-        """The p value, or why there is none."""
+        """The p value, or why there is none; one below the level has as many digits as show it."""
         if self.p is None:
             return "n too small"
-        return f"{self.p:.3f}" if self.p >= 0.0005 else "< 0.001"
+        digits = 3
+        while self.p < LEVEL <= float(f"{self.p:.{digits}f}"):
+            digits += 1
+        return f"{self.p:.{digits}f}" if self.p >= 0.0005 else "< 0.001"
 
     @property
     def words(self) -> list[str]:
         """A line under `DIFFERENCE_HEADS`."""
-        mean = f"{self.mean:+.2f} (n = {self.pairs})"
+        mean = f"{metrics.signed_percent(self.mean / 100)} (n = {self.pairs})"
         return [self.row, self.column, self.metric, mean, self.span, self.verdict]
 
 

@@ -112,3 +112,8 @@ def test_a_percentage_on_a_tie_is_rounded_away_from_zero_whatever_its_last_bits(
         and metrics.percent(0.0) == metrics.percent(-0.0) == "0.00"
         and metrics.percent(0.901749) == "90.17"
     )
+
+
+def test_a_signed_percentage_is_rounded_in_the_same_way_and_never_minus_zero():
+    assert metrics.signed_percent(1 / 800) == "+0.13" and metrics.signed_percent(-1 / 800) == "-0.13"
+    assert {metrics.signed_percent(tiny) for tiny in (0.0, -0.0, 1 / 80000, -1 / 80000)} == {"+0.00"}

@@ -98,8 +98,63 @@ def test_a_bound_below_a_method_is_told_with_the_methods():
 def test_a_bound_without_seeds_in_common_is_compared_by_the_means():
     bound = record("vpt-joint", [[50, 50, 50]], 7, joint=True)
     assert notes([record("vpt-seq", SEQ), bound]) == [
-        "vpt-joint is marked as a bound and lies below vpt-seq (-10.00)."
+        "vpt-joint is marked as a bound and lies below vpt-seq (-10.00 of the means, not paired)."
     ]
+
+
+def over(made, label: str, levels: dict[int, int], **changes) -> list:
+    """A run for each seed, with this accuracy in percent."""
+    joint = {"joint": True} if label == "vpt-joint" else {}
+    return [
+        made(label, [[level] * 3] if joint else flat(level), seed, **joint, **changes)
+        for seed, level in levels.items()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("own", "theirs", "said"),
+    [
+        # one pair, 1 point above, where the means are 58.67 and 71.67
+        ({1: 66, 2: 55, 3: 55}, {1: 65, 4: 75, 5: 75}, None),
+        ({1: 66, 2: 60, 3: 60}, {1: 65, 4: 50, 5: 50}, "above l2p (+1.00 over 1 of 3 seeds)"),
+        ({1: 66, 2: 60, 3: 60}, {1: 65, 2: 57, 4: 50, 5: 50}, "above l2p (+2.00 over 2 of 3 and 4 seeds)"),
+        # one pair below, or level, where the means are 71.33 and 58.33, or 66.67 and 60
+        ({1: 64, 2: 75, 3: 75}, {1: 65, 4: 55, 5: 55}, "above l2p (+13.00 of the means, not paired)"),
+        ({1: 60, 2: 70, 3: 70}, {1: 60, 4: 60, 5: 60}, "above l2p (+6.67 of the means, not paired)"),
+        # one pair above, where the means are the same
+        ({1: 62, 2: 60}, {1: 60, 4: 62}, "level with l2p (+0.00 of the means, not paired)"),
+        ({1: 62, 2: 60}, {3: 60, 4: 61}, "above l2p (+0.50 of the means, not paired)"),
+        ({1: 62, 2: 60}, {1: 60, 2: 61}, "above l2p (+0.50)"),
+    ],
+)  # fmt: skip
+def test_seeds_without_a_partner_are_told_and_no_order_contradicts_the_means(own, theirs, said):
+    records = [*over(free, "simplecil", own), *over(record, "l2p", theirs)]
+    assert notes(records) == ([f"simplecil trains nothing and is {said}."] if said else [])
+
+
+@pytest.mark.parametrize(
+    ("bound", "said"),
+    [
+        ({1: 64, 2: 75, 3: 75}, None),
+        ({1: 64, 2: 45, 3: 45}, "(-1.00 over 1 of 3 seeds)"),
+        ({1: 66, 2: 45, 3: 45}, "(-6.33 of the means, not paired)"),  # 52.00 and 58.33
+    ],
+)
+def test_the_same_holds_for_bounds(bound, said):
+    records = [*over(record, "l2p", {1: 65, 4: 55, 5: 55}), *over(record, "vpt-joint", bound)]
+    assert notes(records) == ([f"vpt-joint is marked as a bound and lies below l2p {said}."] if said else [])
+
+
+def test_an_interval_over_test_images_stands_behind_the_number_of_pairs(tmp_path):
+    records = [*over(free, "simplecil", {1: 90, 2: 60}), *over(record, "l2p", {1: 30, 3: 40})]
+    levels = (90, 60, 30, 40)
+    right = {
+        made.spec.run_id(): (right_of([*range(level)]), TRUTH)
+        for made, level in zip(records, levels, strict=True)
+    }
+    [told] = notes(records, right, tmp_path)
+    of = "(+60.00 over 1 of 2 seeds, 95 % interval over test images +"
+    assert told.startswith(f"simplecil trains nothing and is above l2p {of}")
 
 
 def test_rows_that_a_specification_marks_are_bounds_and_columns_are_named(tmp_path):

@@ -12,7 +12,7 @@ from made import BETTER, SEQ, TASKS, in_every_header, record, results
 from cl_bench.records.metrics import Conventions
 from cl_bench.records.store import Store
 from cl_bench.report import significance
-from cl_bench.report.answers import Answers
+from cl_bench.report.answers import Answered, Answers, tasks_of
 from cl_bench.report.grouping import group
 from cl_bench.report.significance import holm, permutation_p
 
@@ -87,6 +87,62 @@ def test_the_interval_is_that_of_drawing_the_test_images_again(tmp_path, orders)
         else:  # the pairs' tasks differ: images of all tasks are drawn together
             drawn.append(rng.choice(per_image, 300).mean())
     assert found.interval == pytest.approx(np.quantile(drawn, [0.025, 0.975]), abs=0.006)
+
+
+def interval(pairs, truth, **changes):
+    """Of pairs of answers by (right of A, right of B, class orders), made by hand; B - A."""
+    known, found = {}, []
+    for seed, (right_a, right_b, order) in enumerate(pairs):
+        made = [record(name, SEQ, seed, task_classes=order, **changes) for name in ("a", "b")]
+        for one, right in zip(made, (right_a, right_b), strict=True):
+            known[one.spec.run_id()] = Answered(right, tasks_of(truth, one), truth)
+        found.append((made[1], made[0]))
+
+    def answers(run):
+        return known[run.spec.run_id()]
+
+    return significance.image_interval(found, (answers, answers), Conventions())
+
+
+SIZES = [((0, 1, 2, 3), (4,), (5,)), ((2, 3, 4, 5), (1,), (0,)), ((0, 1, 4, 5), (3,), (2,))]  # 4-1-1 classes
+
+
+def test_a_draw_is_a_mean_over_tasks_where_their_sizes_and_class_orders_differ():
+    """B is right on every image and A on none, whichever images are drawn."""
+    truth = np.repeat(np.arange(6), 50)
+    none, every = np.zeros(300, bool), np.ones(300, bool)
+    for orders in ([SIZES[0]] * 2, SIZES[:2]):
+        assert interval([(none, every, order) for order in orders], truth) == pytest.approx((1, 1))
+
+
+def test_of_unequal_tasks_in_several_orders_as_many_images_of_every_class_are_drawn_as_it_has():
+    """B is right on the first images of each class, A on none, in classes of other sizes.
+
+    An image of a class of n in a task of m adds 1 / (3 m) where it is right. Of n draws from a class with a
+    share q of right ones the number of right ones has the variance n q (1 - q).
+    """
+    sizes, share = np.array([200, 100, 300, 50, 150, 400]), np.array([0.5, 0.1, 0.3, 0.9, 0.4, 0.2])
+    truth = np.repeat(np.arange(6), sizes)
+    place = np.concatenate([np.arange(size) for size in sizes])
+    right = place < np.round(share * sizes)[truth]
+    weights = np.zeros(6)
+    for order in SIZES:
+        for classes in order:
+            weights[list(classes)] += 1 / (3 * sizes[list(classes)].sum()) / 3  # three tasks, three pairs
+    mean = (weights * share * sizes).sum()
+    spread = np.sqrt((weights**2 * sizes * share * (1 - share)).sum())
+    found = interval([(np.zeros(1200, bool), right, order) for order in SIZES], truth)
+    assert found == pytest.approx((mean - 1.96 * spread, mean + 1.96 * spread), abs=0.1 * spread)
+
+
+def test_held_out_images_of_several_data_seeds_are_not_the_same_and_have_no_interval():
+    """Their true classes are, where the images are sorted by class."""
+    truth = np.repeat(np.arange(6), 50)
+    pairs = [(truth < 2, truth < 4, TASKS)] * 2
+    assert interval(pairs, truth) is not None
+    assert interval(pairs, truth, validation=0.2) is None
+    assert interval(pairs, truth, validation=0.2, data_seed=7) is not None
+    assert interval(pairs[:1], truth, validation=0.2) is not None
 
 
 def test_a_row_against_itself_differs_by_nothing(tmp_path):
