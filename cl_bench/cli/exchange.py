@@ -56,7 +56,8 @@ def merge(
 ) -> None:
     """Bring the runs of several results folders together.
 
-    Different results of one run are an error, and nothing is replaced.
+    Different results of one run are an error, and nothing is replaced; what only one copy of a run has is
+    added, such as its certificate or diagnosis.
     """
     from cl_bench.records.merge import merge as bring_together
     from cl_bench.records.store import Store
@@ -64,10 +65,14 @@ def merge(
     done = bring_together(Store(target), [Store(source) for source in sources], compact)
     warn(done.warnings)
     warn(done.lacking, FIRST)
-    output.say(f"{done.copied} runs copied to {target}, {done.kept} were there already")
+    for line in done.added:
+        output.say(line)
+    there = f"{done.kept} were there already"
+    there += f", {len(done.added)} of which lacked something that was added" if done.added else ""
+    output.say(f"{done.copied} runs copied to {target}, {there}")
     if done.lacking:
         raise RunFailed(
-            f"{counted(len(done.lacking), 'run')} {were(len(done.lacking))} not copied; "
+            f"{counted(len(done.lacking), 'run')} {were(len(done.lacking))} not copied or completed; "
             "the folders stay as they are"
         )
 

@@ -41,9 +41,9 @@ def run_lines(
 def _described(spec: RunSpec | None) -> dict:
     """What a run is; without one, the names of the columns."""
     names = (
-        "method", "label", "dataset", "num_tasks", "joint", "order", "order_seed", "init_seed", "data_seed",
-        "weights_sha256", "manifest_digest", "limit", "validation", "precision", "smoke", "core_version",
-        "method_version", "keeps",
+        "method", "label", "dataset", "split", "num_tasks", "joint", "online", "order", "order_seed",
+        "init_seed", "data_seed", "weights_sha256", "manifest_digest", "limit", "validation", "precision",
+        "smoke", "core_version", "method_version", "keeps",
     )  # fmt: skip
     found = {"tasks" if name == "num_tasks" else name: getattr(spec, name, None) for name in names}
     return found | {
@@ -68,6 +68,7 @@ def _numbers(record: RunRecord | None) -> dict:
     for name in metrics.FORGETTING_CONVENTIONS:
         line[f"forgetting_{name}"] = metrics.forgetting(*counts, name) if counts else None
     return line | {
+        "backward_transfer": metrics.backward_transfer(*counts) if counts else None,
         "inductive": record.certificate.inductive if record and record.certificate else None,
         "learn_seconds": sum(task.learn_seconds for task in tasks),
         "evaluate_seconds": sum(task.evaluate_seconds for task in tasks),
@@ -95,10 +96,10 @@ SO_FAR = {  # columns of costs that a run has from its first task on
 }
 
 COLUMNS = (
-    "run_id", "family_id", "benchmark_id", "method", "label", "dataset", "tasks", "tasks_learned", "status",
-    "joint", "order", "order_seed", "init_seed", "data_seed", "backbone", "image_size", "weights_sha256",
-    "manifest_digest", "limit", "validation", "precision", "smoke", "core_version", "method_version",
-    *_numbers(None), "keeps",
+    "run_id", "family_id", "benchmark_id", "method", "label", "dataset", "split", "tasks", "tasks_learned",
+    "status", "joint", "online", "order", "order_seed", "init_seed", "data_seed", "backbone", "image_size",
+    "weights_sha256", "manifest_digest", "limit", "validation", "precision", "smoke", "core_version",
+    "method_version", *_numbers(None), "keeps",
 )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ TYPES = {  # of columns that are no text; whatever is missing is <NA>
         "stored_values_per_class", "accuracy", "forgetting", "average_incremental_accuracy",
         "backward_transfer", "value",
     ),
-    "boolean": ("joint", "smoke", "inductive"),
+    "boolean": ("joint", "online", "smoke", "inductive"),
 }  # fmt: skip
 _TYPE_OF = {column: kind for kind, columns in TYPES.items() for column in columns}
 

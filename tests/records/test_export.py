@@ -27,6 +27,26 @@ def test_an_exported_run_is_one_line_with_every_metric():
     ]  # fmt: skip
 
 
+def test_backward_transfer_is_exported_where_there_is_one():
+    several, joint = record("vpt-nsp2", SEQ), record("vpt-joint", [[90, 90, 93]], joint=True)
+    begun = record("vpt-seq", SEQ[:2], status="running")
+    found = [line["backward_transfer"] for line in run_lines([several, joint, begun])]
+    assert found == [pytest.approx((0.5 - 0.8 + 0.6 - 0.7) / 2), None, None]
+
+
+def test_runs_whose_classes_are_cut_or_shown_otherwise_are_told_apart():
+    uneven = tuple(tuple(range(start, start + size)) for start, size in ((0, 4), (4, 2), (6, 2)))
+    lines = run_lines(
+        [
+            record("vpt-seq", SEQ),
+            record("vpt-seq", SEQ, online=True),
+            record("vpt-seq", SEQ, task_classes=uneven),
+        ]
+    )
+    told = [(line["split"], line["tasks"], line["online"]) for line in lines]
+    assert told == [("3", 3, False), ("3-online", 3, True), ("B4-Inc2", 3, False)]
+
+
 def test_csv_and_parquet_hold_the_same(tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet")
     results(
