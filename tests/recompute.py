@@ -22,6 +22,9 @@ def forgetting(matrix, sizes):
     )
 
 
+MEASURES = {"accuracy": accuracy, "forgetting": forgetting}
+
+
 def named(label):
     """A method with its options, in whatever order they stand."""
     method, _, options = label.partition("[")
@@ -32,7 +35,8 @@ def rounded(value):
     return str((Decimal(value.numerator) / value.denominator).quantize(Decimal("0.01"), ROUND_HALF_UP))
 
 
-def cells(layout: Path, results: Path) -> dict[str, list[list[str]]]:
+def cells(layout: Path, results: Path) -> dict[str, list[list[str | None]]]:
+    """Rows of every table with an accuracy or forgetting; None for other cells."""
     runs = {}
     for path in results.glob("runs/*/record.json"):
         found = json.loads(path.read_text(encoding="utf-8"))["record"]
@@ -44,7 +48,8 @@ def cells(layout: Path, results: Path) -> dict[str, list[list[str]]]:
         )
     tables = {}
     for table in tomllib.loads(layout.read_text(encoding="utf-8"))["table"]:
-        if "metrics" in table:  # costs, which records state
+        metrics = table.get("metrics", [*MEASURES])
+        if not MEASURES.keys() & set(metrics):  # costs and diagnoses, which records state
             continue
         lines = []
         for row in table["rows"]:
@@ -56,7 +61,10 @@ def cells(layout: Path, results: Path) -> dict[str, list[list[str]]]:
                     for m, s, status in runs.get((named(row.get("select", "")), benchmark), [])
                     if status == "done"
                 ]
-                for measure in (accuracy, forgetting):
+                for measure in map(MEASURES.get, metrics):
+                    if measure is None:
+                        line.append(None)
+                        continue
                     values = [measure(m, s) for m, s in done if measure is accuracy or len(m) > 1]
                     spread = f" ± {statistics.stdev(map(float, values)):.2f}" if len(values) > 1 else ""
                     line.append(rounded(statistics.mean(values)) + spread if values else "–")

@@ -51,7 +51,10 @@ def test_its_numbers_are_those_of_an_independent_computation(study):
             if line.startswith("| ") and "Acc." not in line and not line.startswith("| <small>published")
         ]
         plain = [re.sub(r"<sup>.*?</sup>|</?\w+>|\*\*", "", row).strip("|").split("|") for row in rows]
-        assert [[cell.strip() for cell in cells[-len(lines[0]) :]] for cells in plain] == lines
+        assert len(plain) == len(lines)
+        for cells, line in zip(plain, lines, strict=True):
+            shown = [cell.strip() for cell in cells[-len(line) :]]
+            assert all(own in (None, cell) for own, cell in zip(line, shown, strict=True)), (name, cells)
 
 
 @pytest.mark.parametrize("study", STUDIES)
