@@ -89,8 +89,7 @@ def export(
 ) -> None:
     """Write the runs of a results folder as one flat table."""
     from cl_bench.records import export as exporting
-    from cl_bench.records.index import summaries
-    from cl_bench.records.states import state_of_summary
+    from cl_bench.records import states
     from cl_bench.records.store import Store
     from cl_bench.report.write import read_records
 
@@ -104,10 +103,7 @@ def export(
         if records and not lines:
             raise InputError(f"no run in {results} has learned a second task with `cl-bench run --diagnose`")
     else:
-        running = {
-            summary.run_id for summary in summaries(store) if state_of_summary(store, summary)[0] == "running"
-        }
-        lines = exporting.run_lines(records, lacking, running)
+        lines = exporting.run_lines(records, lacking, states.running(store, records))
     warn(
         (f"{'without numbers' if what == 'runs' else 'left out'}: {found.reason}" for found in lacking), FIRST
     )
