@@ -105,8 +105,7 @@ class _Files:
     def _read(self, copy: Copy) -> dict[str, np.ndarray]:
         found = arrays(content_of(copy.folder / PREDICTIONS) or b"")
         if self._compact and copy.folder != self._place:
-            last = ("truth", f"task_{len(self._tasks):03d}")
-            return {name: values for name, values in found.items() if name in last}
+            return {name: values for name, values in found.items() if name in needed(self._own.record)}
         return found
 
     def _lacking(self) -> list[str]:
@@ -140,6 +139,11 @@ class _Files:
             content = content_of(other.folder / name) or b""
             if hashlib.sha256(content).hexdigest() == named:
                 self.found[name], self._has_checkpoint = content, True
+
+
+def needed(record: RunRecord) -> tuple[str, str]:
+    """Names of the arrays of predictions that reports read: after the last task, and the true classes."""
+    return f"task_{len(record.tasks):03d}", "truth"
 
 
 def arrays(predictions: bytes) -> dict[str, np.ndarray]:

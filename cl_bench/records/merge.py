@@ -10,7 +10,7 @@ from cl_bench.errors import Busy, CannotRead, InputError
 from cl_bench.files import write_atomically
 from cl_bench.records import imported, locks
 from cl_bench.records.copies import Copy, require_same
-from cl_bench.records.gather import PREDICTIONS, Gathered, archive, gather
+from cl_bench.records.gather import PREDICTIONS, Gathered, archive, gather, needed
 from cl_bench.records.record import RunRecord
 from cl_bench.records.sealed import DamagedRecord, content_of, entries, is_missing
 from cl_bench.records.store import BROKEN_ARCHIVE, LeftOut, Store
@@ -180,5 +180,4 @@ def _copy(best: Copy, found: Gathered, target: Store, compact: bool, done: Merge
 def _last(predictions: bytes, record: RunRecord) -> bytes:
     """Of a file of predictions those after the last task, and the true classes."""
     with np.load(io.BytesIO(predictions)) as arrays:
-        last = f"task_{len(record.tasks):03d}"
-        return archive({name: arrays[name] for name in (last, "truth") if name in arrays})
+        return archive({name: arrays[name] for name in needed(record) if name in arrays})
